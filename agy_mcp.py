@@ -54,7 +54,7 @@ def conversation_key(value):
     if safe == text:
         return safe or "none"
     import binascii  # only for ids that the host never makes
-    return "%s-%08x" % (safe, binascii.crc32(text.encode("utf-8", "surrogatepass")))
+    return f"{safe}-{binascii.crc32(text.encode('utf-8', 'surrogatepass')):08x}"
 
 
 def read_file(path, limit=1 << 26):
@@ -86,18 +86,18 @@ def load_config(home, parse):
     try:
         value = parse(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        return {}, ["not JSON: %s" % error]
+        return {}, [f"not JSON: {error}"]
     if not isinstance(value, dict):
         return {}, ["not a JSON object"]
     good, faults = {}, []
     for key, item in value.items():
         want = CONFIG_KEYS.get(key, (None,))[0]
         if want is None:
-            faults.append("unknown key %r" % key)
+            faults.append(f"unknown key {key!r}")
         elif isinstance(item, want) if isinstance(want, type) else item in want:
             good[key] = item
         else:
-            faults.append("%r must be %s" % (key, want.__name__ if isinstance(want, type) else " or ".join(want)))
+            faults.append(f"{key!r} must be {want.__name__ if isinstance(want, type) else ' or '.join(want)}")
     return good, faults
 # ---- End of the shared lines ----------------------------------------------------------------------------------------------------------
 
