@@ -38,8 +38,7 @@ def follow(place):
 
 def named_route(denial):
     found = re.search(r"`((?:rtk read|sed -n) [^`]+)`", denial) or re.search(r"(rtk read .*?big\.txt'?)", denial)
-    assert found, denial
-    return found.group(1)
+    return found.group(1) if found else "echo the denial names no route"
 
 
 def steps(place):
