@@ -112,7 +112,7 @@ def record(name, fields):
     names = fields.split()
 
     def new(cls, *values, **named):
-        values += tuple(named[n] for n in names[len(values):])
+        values += tuple(named.get(n) for n in names[len(values):])
         return tuple.__new__(cls, values)
 
     body = {n: property(itemgetter(i)) for i, n in enumerate(names)}
@@ -166,8 +166,8 @@ def quote_json(text):
 
 
 # A tool call as the host tells it (host.md §2): tool and conversation str, args dict, cwd str or None, workspaces list of str,
-# transcript and artifacts str ("" where the host named none), step int or None, commands: a list of Command (run_command only, else []).
-Call = record("Call", "tool args conversation cwd workspaces transcript artifacts step commands")
+# transcript and artifacts str ("" where the host named none), step int or None, commands: a list of Command (run_command only, else []), unread: what of the command line could not be read.
+Call = record("Call", "tool args conversation cwd workspaces transcript artifacts step commands unread")
 # What the host is told: decision allow, deny, ask or force_ask; reason str; overwrite dict or None; guard: the id of who decided.
 Decision = record("Decision", "decision reason overwrite guard")
 
@@ -474,7 +474,7 @@ class Scanner:
         self.level -= 1
         operator = text[begin:begin + 2] if text[begin:begin + 1] == ":" else text[begin:begin + 1]
         if name and operator in (":-", "-", ":=", "="):
-            inner[0] = ("text", inner[0][1][len(operator):])
+            inner[:1] = [("text", inner[0][1][len(operator):])] if inner else []
             parts.append(("var", name, inner, quoted))
         else:
             parts.append(("any", [("word", "", inner)]))
@@ -708,6 +708,8 @@ class Reader:
             return
         if state.pattern:
             return self.pop(state) if raw == "esac" else None
+        if raw == "-p" and not state.words:  # of the keyword time
+            return None
         if not state.words and raw in KEYWORDS and not state.assigned:
             return self.keyword(state, raw)
         if state.expects:
@@ -818,7 +820,7 @@ class Reader:
             self.pop(state)
         elif op in (";;", ";&", ";;&"):
             state.pattern = True
-        elif op == "&":
+        elif op == "&" and state.scope.shell == "sh":
             for command in self.commands[state.start:]:
                 command.background = True
         if op in (";", "&", "\n"):
@@ -848,6 +850,8 @@ class Reader:
             if inner is None:
                 break
             command = inner
+        if command.words[-1:] == [ANY] and "xargs" in command.outer[:1] and command.source and command.source.name in ("echo", "printf"):
+            command.words[-1:] = command.source.words[1:]
         script = shell_script(command)
         if script is None and command.name in SHELLS and command.source and command.source.name in ("echo", "printf"):
             script = " ".join(command.source.words[1:]), "sh"
@@ -982,7 +986,7 @@ def found_commands(words):
     for i, word in enumerate(words):
         if word in ("-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"):
             end = next((j for j in range(i + 1, len(words)) if words[j] in (";", "+")), len(words))
-            out.append([w for word in words[i + 1:end] for w in ((roots or [ANY]) if "{}" in word else [word])])
+            out.append([w for word in words[i + 1:end] for w in ([word.replace("{}", root) for root in roots or [ANY]] if "{}" in word else [word])])
     return [argv for argv in out if argv]
 
 
@@ -1152,6 +1156,11 @@ def is_symlink(path):
 KINDS = {0o100000: "file", 0o040000: "folder", 0o120000: "symlink"}
 
 
+def quote_shell(word):
+    """A word quoted for a POSIX shell, unless it needs no quotes."""
+    return word if word and all(c.isascii() and (c.isalnum() or c in "/._-+:@,") for c in word) else "'" + word.replace("'", "'\\''") + "'"
+
+
 def file_kind(path, look=posix.stat):
     """"file", "folder", "symlink" (with posix.lstat), "other" for a FIFO or a device, "" where nothing is there or may be seen."""
     try:
@@ -1212,6 +1221,342 @@ def run_guards(call, world, guards=None):
 
 
 # guard: internal-state
+# What is protected: .system_generated/ of every conversation below the brain folder of the three data folders, and of the folder that the
+# payload's transcriptPath lies in. Paths are compared as text and with their symlinks followed, in lower case.
+INSIDE = ("logs", "tasks", "steps", "messages")
+INTERNAL_NAMES = ("transcript.jsonl", "transcript_full.jsonl", "00000001.jsonl", "task-1.log", ".system_generated", "logs", "chunks", "tasks", "steps")
+PATH_ARGUMENTS = ("AbsolutePath", "DirectoryPath", "SearchPath", "SearchDirectory", "TargetFile", "TargetDirectories", "File", "Url", "Uri",
+                  "path", "paths", "absolute_path", "file_path", "include")
+OWN_TOOLS = ("read_transcript", "query_transcript", "check_context_health", "subagent_brief", "get_installation_status", "sync_installation")
+INTERPRETERS = ("python", "python2", "python3", "node", "nodejs", "deno", "bun", "perl", "php", "lua", "awk", "gawk", "mawk", "osascript",
+                "sqlite3", "duckdb", "ruby")
+# Programs that go below the folders they are given: name -> the options that make them do so, "" for always. See descends().
+WALKERS = {"find": "", "rg": "", "ag": "", "ack": "", "fd": "", "fdfind": "", "tree": "", "tar": "", "zip": "", "7z": "", "rsync": "", "rm": "rR",
+           "grep": "rR", "egrep": "rR", "fgrep": "rR", "zgrep": "rR", "ls": "R", "cp": "rRa", "scp": "r", "du": "a", "chmod": "R", "chown": "R",
+           "mv": "", "get-childitem": "-recurse", "gci": "-recurse", "dir": "-recurse", "copy-item": "-recurse", "remove-item": "-recurse",
+           "select-string": "", "robocopy": "", "xcopy": "", "ditto": "", "ln": "", "rmdir": ""}
+LISTERS = frozenset(("ls", "dir", "find", "tree", "rg", "ag", "ack", "fd", "du", "get-childitem", "gci", "vdir"))
+VIEWERS = {"head": "n", "tail": "n", "sed": "", "grep": "", "rg": "", "egrep": "", "fgrep": "", "wc": "", "read": "", "stat": "", "test": "", "[": "",
+           "file": "", "smart": "", "awk": "", "jq": "", "cut": ""}
+
+
+class Area:
+    """Where the protected folders lie. holders: the brain folders, as text and with symlinks followed, in lower case. guessed: the folder that commands run in, where the call does not name it."""
+    __slots__ = ("holders", "guessed", "home", "links")
+
+    def __init__(self, call, world):
+        self.home, self.links, self.guessed = world.home, world.links, call.cwd if not as_text(call.args.get("Cwd")) else ""
+        brains = [folder + "/brain" for folder in data_folders(world.home)]
+        found = call.transcript.lower().rfind("/.system_generated/")
+        own = tool_path(call.transcript[:found], None, world.home) if found >= 0 else ""
+        if own and own.rpartition("/")[0] not in brains:
+            brains.append(own.rpartition("/")[0])
+        self.holders = {p.lower() for brain in brains for p in (brain, real_path(brain, world.links))}
+
+    def rest(self, path):
+        """What follows .system_generated in a protected path (parts, the conversation's first), or None. Symlinks are followed."""
+        for form in (path, real_path(path, self.links)) if path else ():
+            lower = form.lower().replace("\\", "/")
+            at = lower.find("/.system_generated")
+            if at < 0 or lower[at + 18:at + 19] not in ("", "/"):
+                continue
+            conversation = lower[:at]
+            if conversation.rpartition("/")[0] in self.holders:
+                return [form[:at]] + [p for p in form[at + 18:].replace("\\", "/").split("/") if p]
+        return None
+
+    def above(self, path):
+        """How many folders lie between a path and a .system_generated below it (1: a conversation's folder), or 0 where none can."""
+        for form in (path, real_path(path, self.links)) if path else ():
+            lower = form.lower().rstrip("/")
+            if lower.rpartition("/")[0] in self.holders:
+                return 1
+            depths = [holder[len(lower):].count("/") + 2 for holder in self.holders if (holder + "/").startswith(lower + "/")]
+            if depths:
+                return min(depths)
+        return 0
+
+    def near(self, path):
+        """Whether a folder above is one of the host's own: ~/.gemini or further in. Above that, a walk is about other things."""
+        return any("/.gemini" in form.lower() or form.lower().rpartition("/")[0] in self.holders or form.lower() in self.holders
+                   for form in (path, real_path(path, self.links)))
+
+
+def matches(pattern, text):
+    """Whether a word with ANY, STAR, ONE, SET matches a name. A leading dot wants a dot, as in the shell."""
+    if text[:1] == "." and pattern[:1] in (STAR, ONE, SET):
+        return False
+    star, mark, i, j = -1, 0, 0, 0
+    while j < len(text):
+        c = pattern[i:i + 1]
+        if c in (STAR, ANY) and c:
+            star, mark, i = i, j, i + 1
+        elif c == SET:
+            i, j = pattern.find("]", i + 2) + 1 or len(pattern), j + 1
+        elif c == ONE or c == text[j]:
+            i, j = i + 1, j + 1
+        elif star >= 0:
+            mark += 1
+            i, j = star + 1, mark
+        else:
+            return False
+    return not pattern[i:].strip(STAR + ANY)
+
+
+def is_pattern(word):
+    return ANY in word or STAR in word or ONE in word or SET in word
+
+
+def pattern_rest(word, area):
+    """Like Area.rest for an absolute word with patterns in it: the parts behind .system_generated where it can match one, else None."""
+    parts = [p for p in word.lower().split("/") if p]
+    for holder in area.holders:
+        wanted = [p for p in holder.split("/") if p]
+        head, tail = parts[:len(wanted)], parts[len(wanted):]
+        if len(tail) < 2 or not all(matches(a, b) for a, b in zip(head, wanted)):
+            continue
+        sure = tail[1].strip(STAR + ANY) or len(tail) > 2 and tail[2] in INSIDE
+        if sure and matches(tail[1], ".system_generated"):
+            return ["/" + "/".join(wanted + tail[:1])] + tail[2:]
+    return None
+
+
+def spelled_path(word):
+    """The part of a word that may be a path: behind --option=, name=, @, host: and file://."""
+    lower = word.lower()
+    at = lower.find("file:")
+    if at >= 0 and "/" in word[at:at + 6]:
+        return word[at:]
+    for mark in ("=/", "=~", "@/", "@~", ":/", ":~"):
+        at = word.find(mark)
+        if at >= 0 and word[at:at + 3] != "://" and word[1:2] != ":":
+            return word[at + 1:]
+    if word[:1] == "-" and "/" in word:
+        return word[word.index("/"):]
+    return word
+
+
+def word_rest(word, cwd, area):
+    """Area.rest of a word of a command, however it spells the path; None where it is none."""
+    if not word or len(word) > 8192:
+        return None
+    path = spelled_path(word)
+    if path[:5].lower() != "file:" and is_pattern(path):
+        at = path.lower().find(".system_generated")
+        whole = absolute(path, cwd)
+        if whole and not whole.startswith("/" + ANY) and (ANY not in whole[:whole.lower().find("/.system")] or at < 0):
+            return pattern_rest(whole, area)
+        inside = at >= 0 and path[at - 1:at] in ("/", "\\") and " " not in path
+        return [path[:at - 1]] + [p for p in path[at + 17:].replace("\\", "/").split("/") if p] if inside else None
+    if (cwd is None or cwd == area.guessed) and (path.lower() + "/").startswith((".system_generated/", "./.system_generated/")):
+        return [""] + path.partition("ystem_generated")[2].split("/")[1:]
+    return area.rest(tool_path(path, cwd, area.home))
+
+
+def mentioned(text, cwd, area):
+    """Area.rest of a path inside a program's text (python -c, a heredoc for an interpreter, text that could not be read), or None."""
+    lower, at = text.lower(), -1
+    while True:
+        at = lower.find(".system_generated", at + 1)
+        if at < 0:
+            return None
+        begin = max(text.rfind(mark, 0, at) for mark in "\"'`( =,\n\t;") + 1
+        end = min(e for e in [text.find(mark, at) for mark in "\"'`) ,\n\t;"] + [len(text)] if e >= 0)
+        path = text[begin:end].replace("$HOME", area.home)
+        rest = area.rest(tool_path(path, cwd, area.home))
+        if rest is not None or path.startswith(".system_generated") and any(h in lower for h in ("brain", "gemini")):
+            return rest or [""]
+
+
+def internal_state(call, world):
+    """Keeps the agent out of the host's own files: raw transcripts cost more context than all else (design.md §1, host.md §5)."""
+    area = Area(call, world)
+    if call.tool == "run_command":
+        return internal_in_commands(call, world, area)
+    for path in argument_paths(call, area):
+        rest = area.rest(path)
+        if rest is not None:
+            return internal_verdict(rest, path, viewed_slice(call, path), call, world)
+        if call.tool in ("grep_search", "find_by_name", "codebase_search") and area.near(path) and area.above(path):
+            return deny_internal([path], call)
+    return None
+
+
+def argument_paths(call, area):
+    """The absolute paths in a native tool's arguments; of an MCP call, of every argument that is one, unless the tool is ours."""
+    values = [call.args.get(name) for name in PATH_ARGUMENTS]
+    if call.tool == "call_mcp_tool":
+        values = [] if call.args.get("ToolName") in OWN_TOOLS else [call.args.get("Arguments")]
+    out = []
+    while values and len(out) < 200:
+        value = values.pop(0)
+        if isinstance(value, dict):
+            values += list(value.values())
+        elif isinstance(value, list):
+            values += value[:200]
+        elif isinstance(value, str) and (call.tool != "call_mcp_tool" or value[:1] in ("/", "~", "{", "[") or value[:5].lower() == "file:"):
+            out.append(tool_path(value, call.cwd, area.home))
+    return [path for path in out if path]
+
+
+def viewed_slice(call, path):
+    """Whether a native call shows only a bounded part of a file: at most 150 lines of it, or a file that is small."""
+    first, last = whole_number(call.args.get("StartLine")), whole_number(call.args.get("EndLine"))
+    if call.tool not in ("view_file", "read_file"):
+        return False
+    return first is not None and last is not None and 0 <= last - first < 150 or is_small(path)
+
+
+def whole_number(value):
+    """An integer argument, also where it came as text or as a float; None where it is none."""
+    try:
+        return None if isinstance(value, bool) else int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def is_small(path):
+    data = read_file(path, (16 << 10) + 1)
+    return data is not None and len(data) <= 16 << 10 and data.count(b"\n") <= 150
+
+
+def internal_in_commands(call, world, area):
+    """The first path into a protected folder, in any word, redirect, substitution or inline program of a command line."""
+    verdict = None
+    for command in call.commands:
+        for rest, path in internal_words(command, area):
+            verdict = verdict or internal_verdict(rest, path, bounded_view(command), call, world)
+        if verdict is None and walks_into(command, area):
+            verdict = deny("internal-state", "This goes through the host's .system_generated/ folders. Name a narrower folder, or leave them out "
+                           "(--exclude-dir=.system_generated, or find … -not -path '*/.system_generated/*'). To search conversations: the MCP tool "
+                           'query_transcript {"conversationId": "*", "query": "WORD"}.')
+    if verdict is None and call.unread and mentioned(call.unread, call.cwd, area) is not None:
+        verdict = deny_internal([""], call)
+    return verdict
+
+
+def internal_words(command, area):
+    """(rest, path) of each protected path in one command."""
+    words = command.words + command.outer + [target for op, target in command.redirects if not op.endswith(("<<", "<<-", "<<<"))]
+    for word in words + list(command.assigned.values()):
+        rest = word_rest(word, command.cwd, area)
+        if rest is not None:
+            yield rest, tool_path(spelled_path(word), command.cwd, area.home) or word
+    if command.cwd and area.rest(command.cwd) is not None and command.words:
+        yield area.rest(command.cwd), command.cwd
+    if command.name.rstrip("0123456789.") in INTERPRETERS or command.name in INTERPRETERS or command.shell == "powershell":
+        for text in command.words[1:] + command.stdin:
+            rest = mentioned(text, command.cwd, area)
+            if rest is not None:
+                yield rest, text
+
+
+def walks_into(command, area):
+    """Whether a command goes below a folder that holds protected ones: find, grep -r, ls -R, tar, cp -r and kin (design.md §1)."""
+    name, words = command.name, command.words
+    left_out = any("gemini" in w or "system_generated" in w for i, w in enumerate(words) if "exclude" in w or i and "exclude" in words[i - 1])
+    if left_out or name not in WALKERS and not (name in LISTERS or command.rtk):
+        return False
+    always = WALKERS.get(name)
+    flags = [w for w in words[1:] if w[:1] == "-"]
+    if always is None or always and not command.rtk and not (
+            any(w.lower().startswith(always) or w in ("--recursive", "--dereference-recursive", "--archive", "--all") for w in flags)
+            or any(c in always for w in flags if w[:2] != "--" for c in w[1:])) or command.rtk and name in ("ls", "read", "git"):
+        return False
+    roots = [w for w in words[1:] if w[:1] != "-" or w == "-"]
+    if name == "find":
+        roots = roots[:next((i for i, w in enumerate(words[1:]) if w[:1] in ("-", "(", "!")), len(words))]
+    if name in ("grep", "egrep", "fgrep", "rg", "ag", "ack", "fd", "fdfind", "zgrep") and not any(w in ("-e", "-f", "--files") for w in words):
+        roots = roots[1:]
+    for root in roots or (["."] if name in LISTERS or name == "grep" else []):
+        path = tool_path(root, command.cwd, area.home)
+        if path and not is_pattern(path) and descends(command, path, area):
+            return True
+        if is_pattern(root) and not root.startswith(ANY) and area.above(tool_path(root.rpartition("/")[0] or ".", command.cwd, area.home)) == 1 \
+                and matches(root.rpartition("/")[2], ".system_generated"):
+            return True
+    return False
+
+
+def descends(command, path, area):
+    """Whether a walk that begins at a folder comes to a protected one. What is said to be left out, too deep or of another name is not read."""
+    depth, near, words = area.above(path), area.near(path), command.words
+    if not depth:
+        return False
+    for option in ("-maxdepth", "--max-depth", "--maxdepth", "-L", "-d"):
+        if option in words[:-1] and command.name in ("find", "tree", "du", "fd", "rg"):
+            limit = whole_number(words[words.index(option) + 1])
+            if limit is not None and limit < depth:
+                return False
+    if command.name in ("rg", "ag", "ack", "fd", "fdfind", "tree"):  # these leave hidden folders out
+        return near or any(w in ("--hidden", "--no-ignore", "-uu", "-uuu", "-a", "-H", "-.", "-u", "--all") for w in words)
+    if command.name != "find":
+        return True
+    if any("system_generated" in w and words[i - 2] in ("!", "-not") or w == "-prune" for i, w in enumerate(words)):
+        return False
+    wanted = [words[i + 1] for i, w in enumerate(words[:-1]) if w in ("-name", "-iname", "-path", "-wholename", "-ipath", "-regex")
+              and words[i - 1] not in ("!", "-not")]
+    if not wanted and not near and not any(w in ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint") for w in words):
+        return False  # a list of names from far above, by size or age: nothing of a transcript is read
+    globs = ["".join(ACTIVE.get(c, c) for c in w).rpartition("/")[2] for w in wanted]
+    names = INTERNAL_NAMES + (("output.txt", "content.md") if near else ())
+    return not globs or any(matches(g, n) or n[:1] == "." and g[:1] in (STAR, ONE) and matches(ANY + g[1:], n) for g in globs for n in names)
+
+
+def bounded_view(command):
+    """Whether a command shows a bounded part of a file, or searches it: what spills and the logs of finished tasks may be read with."""
+    name, words = command.name, command.words
+    if name not in VIEWERS or any(op.lstrip("0123456789&")[:1] == ">" for op, target in command.redirects if not target.isdigit() and target != "/dev/null"):
+        return name == "cat" and command.piped
+    if name == "sed":
+        return not any(w.startswith(("-i", "--in-place")) for w in words) and any(w[-1:] in "pq" and w[:1].isdigit() for w in words[1:])
+    if name in ("head", "tail"):
+        counts = [w.lstrip("-n").lstrip("=") for w in words[1:] if w.strip("-nc+=").isdigit()]
+        return all(whole_number(c.strip("-c+=")) is not None and "+" not in c for c in counts) and not any(w in ("-f", "-F") for w in words) and \
+            all(int(c.strip("-c+=")) <= (500 if "c" not in c else 1 << 14) for c in counts)
+    return name != "read" or command.rtk
+
+
+def internal_verdict(rest, path, bounded, call, world):
+    """None where a protected path may be read so, else the denial. rest: the conversation's folder and the parts behind .system_generated."""
+    parts, brain = rest[1:], rest[0]
+    if len(parts) == 3 and parts[0] == "steps" and parts[2] in ("output.txt", "content.md"):
+        return None if bounded else route_slice(f"{parts[2]} of step {parts[1]} is large: read a part of it.", path, call, world)
+    if len(parts) == 2 and parts[0] == "tasks" and parts[1].startswith("task-") and parts[1].endswith(".log") and parts[1][5:-4].isdigit():
+        state = task_state(world, brain + "/.system_generated/logs", int(parts[1][5:-4][:9]), path)
+        if state == "finished":
+            return None if bounded else route_slice("The log of a finished task: read a part of it.", path, call, world)
+        add_strike(call, world)
+        wants = " It waits for input: manage_task send_input or kill." if state == "waiting" else ""
+        return deny("internal-state", f"task-{parts[1][5:-4]} is still running; its log grows and is not for polling.{wants} End your turn: the host "
+                                      "wakes you when the task ends. manage_task kill and send_input are free.")
+    return deny_internal(rest, call)
+
+
+def route_slice(text, path, call, world):
+    rtk = find_rtk(world)[1]
+    shell = f" or run_command: {rtk} read -n --head-lines 150 {quote_shell(path)}" if rtk else ""
+    first = f"{text} Next: view_file AbsolutePath={path} StartLine=1 EndLine=150"
+    return deny("internal-state", first + shell if len((first + shell).encode("utf-8", "replace")) < 370 else first)
+
+
+def deny_internal(rest, call):
+    conversation = rest[0].rpartition("/")[2] if len(rest) > 1 else call.conversation
+    named = f'"conversationId": "{conversation}", ' if conversation and conversation != call.conversation and not is_pattern(conversation) else ""
+    return deny("internal-state", "Raw transcripts and .system_generated/ are the host's and flood the context. Use the MCP tools read_transcript "
+                                  f'{{{named}"lastTurns": 3}} or query_transcript {{{named}"query": "WORD"}}; a spilled result: query_transcript '
+                                  '{"stepIndex": N, "field": "output"}.')
+
+
+GUARDS.append(Guard("internal-state", ("run_command", "view_file", "list_dir", "grep_search", "find_by_name", "write_to_file", "replace_file_content",
+                                        "multi_replace_file_content", "call_mcp_tool", "view_file_outline", "view_code_item", "codebase_search",
+                                        "read_file", "read_many_files"), internal_state, (
+    ("view_file", {"AbsolutePath": "{SG}/logs/transcript.jsonl", "StartLine": 1, "EndLine": 5}), "cat {SG}/logs/transcript.jsonl | head -5",
+    "grep -r error {HOME}/.gemini/antigravity/brain", "cd {BRAIN} && ls -R", "rtk read {SG}/tasks/task-8.log"), (
+    ("view_file", {"AbsolutePath": "{SG}/steps/15/output.txt", "StartLine": 1, "EndLine": 100}), "rtk read {SG}/tasks/task-2.log",
+    'git commit -m "guard .system_generated/ from reads"', "ls ~/.gemini/config", "grep -r .system_generated docs")))
+
+
 # guard: bounded-reads
 # guard: evaluation
 # guard: own-files
@@ -1552,7 +1897,7 @@ LOG_BYTES = 1 << 20
 UNQUOTED = ("Action", "TaskId")  # enums that models send with JSON quotes inside the string (host.md §4)
 
 
-def make_call(payload):
+def make_call(payload, world):
     """The Call in a PreToolUse or PostToolUse payload (host.md §2), whatever is missing or of a wrong type in it; None where it is no object."""
     if not isinstance(payload, dict):
         return None
@@ -1564,14 +1909,10 @@ def make_call(payload):
     workspaces = [path for path in workspaces if isinstance(path, str) and path] if isinstance(workspaces, list) else []
     step = payload.get("stepIdx")
     tool, cwd = unquote(as_text(call.get("name"))), as_text(args.get("Cwd"))
-    if not is_absolute(cwd):
-        cwd = (workspaces[0] + "/" + cwd).rstrip("/") or "/" if workspaces else None
+    cwd = tool_path(cwd or ".", workspaces[0] if workspaces else None, world.home) or None
+    commands, unread = read_commands(as_text(args.get("CommandLine")), cwd, world.home, world.env) if tool == "run_command" else ([], "")
     return Call(tool, args, as_text(payload.get("conversationId")), cwd, workspaces, as_text(payload.get("transcriptPath")),
-                as_text(payload.get("artifactDirectoryPath")), step if isinstance(step, int) else None, [])
-
-
-def is_absolute(path):
-    return path[:1] in ("/", "~", "\\") or path[1:2] == ":"
+                as_text(payload.get("artifactDirectoryPath")), step if isinstance(step, int) else None, commands, unread)
 
 
 def as_text(value):
@@ -1599,7 +1940,7 @@ EVENTS = {"PreToolUse": pre_tool_use}  # name -> function(call, world) -> Outcom
 def decide(event, data, world):
     """(Call or None, Outcome) of one event. data: the bytes of stdin. Never raises."""
     try:
-        call = make_call(parse_json((data[3:] if data[:3] == b"\xef\xbb\xbf" else data).decode("utf-8", "surrogateescape")))
+        call = make_call(parse_json((data[3:] if data[:3] == b"\xef\xbb\xbf" else data).decode("utf-8", "surrogateescape")), world)
         if call is None:
             return None, Outcome(None, "", None, "unreadable payload: not an object")
         return call, EVENTS[event](call, world) or NO_OBJECTION
