@@ -166,7 +166,8 @@ def quote_json(text):
 
 
 # A tool call as the host tells it (host.md §2): tool and conversation str, args dict, cwd str or None, workspaces list of str,
-# transcript and artifacts str ("" where the host named none), step int or None, commands: a list of Command (run_command only, else []), unread: what of the command line could not be read.
+# transcript and artifacts str ("" where the host named none), step int or None, commands: a list of Command (run_command only, else []),
+# unread: what of the command line could not be read.
 Call = record("Call", "tool args conversation cwd workspaces transcript artifacts step commands unread")
 # What the host is told: decision allow, deny, ask or force_ask; reason str; overwrite dict or None; guard: the id of who decided.
 Decision = record("Decision", "decision reason overwrite guard")
@@ -538,14 +539,15 @@ class Command:
     only the shell knows at run time. outer: the words of the wrappers. redirects: [(operator with descriptor, target word)].
     assigned: {name: value}. stdin: texts of its heredocs and here-strings. cwd: the folder it runs in, or None. times: how often it runs, inf
     in a while or until loop, a loop count in a for loop. bound: seconds that a `timeout` leaves it, or None. background: ended by &.
-    source: the Command whose output is piped into it, or None. piped: its own output goes into a pipe. rtk: run through rtk.
+    source, sink: the Commands before and behind it in a pipeline, or None. piped: its output goes into a pipe. rtk: run through rtk.
     shell: "cmd" or "powershell" where it is one of theirs, else "sh". loop: one object for all commands of the innermost loop, None outside."""
-    __slots__ = ("words", "outer", "redirects", "assigned", "stdin", "cwd", "times", "bound", "background", "source", "piped", "rtk", "shell", "loop")
+    __slots__ = ("words", "outer", "redirects", "assigned", "stdin", "cwd", "times", "bound", "background", "source", "piped", "sink", "rtk", "shell",
+                 "loop")
 
     def __init__(self, words, scope):
         self.words, self.outer, self.redirects, self.assigned, self.stdin = words, [], [], {}, []
         self.cwd, self.times, self.bound, self.shell, self.loop = scope.cwd, scope.times, scope.bound, scope.shell, scope.loop
-        self.background, self.source, self.piped, self.rtk = False, None, False, False
+        self.background, self.source, self.piped, self.sink, self.rtk = False, None, False, None, False
 
     @property
     def name(self):
@@ -837,14 +839,14 @@ class Reader:
                 scope.variables.update({k: [v] for k, v in state.assigned.items()})
             elif not pipe and source is None:
                 change_scope(words, scope)
-            self.keep(command, scope)
-            state.source = command if pipe else None
+            kept = self.keep(command, scope)
+            state.source = kept if pipe else None
         elif not pipe:
             state.source = None
         state.words, state.redirects, state.assigned, state.redirect = [], [], {}, None
 
     def keep(self, command, scope):
-        """Adds a command, or what it wraps, and what it hands to another shell."""
+        """Adds a command, or what it wraps, and what it hands to another shell; returns what was added."""
         for _ in range(16):
             inner = unwrap(command)
             if inner is None:
@@ -858,10 +860,13 @@ class Reader:
         if script is not None:
             command = command.inner(command.words[:1])
         self.commands.append(command)
+        if command.source is not None:
+            command.source.sink = command
         if script is not None:
             self.script(script[0], scope.copy(cwd=command.cwd, bound=command.bound, shell=script[1], stack=[]))
         for words in found_commands(command.words):
             self.keep(command.inner(words), scope)
+        return command
 
     def script(self, text, scope):
         if self.level > 8:
@@ -992,6 +997,7 @@ def found_commands(words):
 
 def change_scope(words, scope):
     """What cd, pushd, popd, export and kin do to the commands behind them."""
+    words = words[1:] if words[0] in ("command", "builtin") and len(words) > 1 else words
     name, arguments = words[0], [w for w in words[1:] if w[:1] != "-" or w == "-"]
     if name in ("cd", "pushd", "chdir", "set-location", "sl", "Set-Location"):
         target = arguments[-1] if arguments else scope.home if name == "cd" else ""
@@ -1224,7 +1230,8 @@ def run_guards(call, world, guards=None):
 # What is protected: .system_generated/ of every conversation below the brain folder of the three data folders, and of the folder that the
 # payload's transcriptPath lies in. Paths are compared as text and with their symlinks followed, in lower case.
 INSIDE = ("logs", "tasks", "steps", "messages")
-INTERNAL_NAMES = ("transcript.jsonl", "transcript_full.jsonl", "00000001.jsonl", "task-1.log", ".system_generated", "logs", "chunks", "tasks", "steps")
+INTERNAL_NAMES = ("transcript.jsonl", "transcript_full.jsonl", "00000001.jsonl", "task-1.log", ".system_generated", "logs", "chunks",
+                  "tasks", "steps")
 PATH_ARGUMENTS = ("AbsolutePath", "DirectoryPath", "SearchPath", "SearchDirectory", "TargetFile", "TargetDirectories", "File", "Url", "Uri",
                   "path", "paths", "absolute_path", "file_path", "include")
 OWN_TOOLS = ("read_transcript", "query_transcript", "check_context_health", "subagent_brief", "get_installation_status", "sync_installation")
@@ -1241,7 +1248,8 @@ VIEWERS = {"head": "n", "tail": "n", "sed": "", "grep": "", "rg": "", "egrep": "
 
 
 class Area:
-    """Where the protected folders lie. holders: the brain folders, as text and with symlinks followed, in lower case. guessed: the folder that commands run in, where the call does not name it."""
+    """Where the protected folders lie. holders: the brain folders, as text and with symlinks followed, in lower case.
+    guessed: the folder that commands run in, where the call does not name it."""
     __slots__ = ("holders", "guessed", "home", "links")
 
     def __init__(self, call, world):
@@ -1506,8 +1514,9 @@ def descends(command, path, area):
 def bounded_view(command):
     """Whether a command shows a bounded part of a file, or searches it: what spills and the logs of finished tasks may be read with."""
     name, words = command.name, command.words
-    if name not in VIEWERS or any(op.lstrip("0123456789&")[:1] == ">" for op, target in command.redirects if not target.isdigit() and target != "/dev/null"):
-        return name == "cat" and command.piped
+    written = [target for op, target in command.redirects if ">" in op and not target.isdigit() and target != "/dev/null"]
+    if name not in VIEWERS or written:
+        return name == "cat" and command.sink is not None and command.sink.name != "read" and bounded_view(command.sink)
     if name == "sed":
         return not any(w.startswith(("-i", "--in-place")) for w in words) and any(w[-1:] in "pq" and w[:1].isdigit() for w in words[1:])
     if name in ("head", "tail"):

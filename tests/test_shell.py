@@ -62,7 +62,8 @@ def test_what_could_not_be_read_is_handed_back():
 def test_any_text_is_read_without_an_exception():
     hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
     from hypothesis import strategies as st
-    pieces = st.lists(st.sampled_from(LONG + ["cat x", "for i in", "do", "done", "while", "esac", "then", "fi", "}", "EOF", " ", "'x'", "2>&1", "env"]))
+    pieces = st.lists(st.sampled_from(LONG + ["cat x", "for i in", "do", "done", "while", "esac", "then", "fi", "}", "EOF", " ", "'x'",
+                                                   "2>&1", "env"]))
 
     @hypothesis.settings(max_examples=300, deadline=None, database=None)
     @hypothesis.given(st.one_of(st.text(), pieces.map("".join), pieces.map(" ".join)))
