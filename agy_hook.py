@@ -1572,6 +1572,482 @@ GUARDS.append(Guard("internal-state", ("run_command", "view_file", "list_dir", "
 
 
 # ---- The ledger and the state of tasks ------------------------------------------------------------------------------------------------
+# Where a notice may stand, how far back it is looked for first, and how far at most (bytes); how long a log may be silent (seconds).
+TRANSCRIPTS = ("/transcript_full.jsonl", "/transcript.jsonl")
+TAIL, BLOCK, FARTHEST, SILENCE = 1 << 18, 1 << 22, 1 << 30, 300
+RESTARTED = "[Notice] All your subagents and background tasks have been stopped due to server restart"
+STARTED, INPUT_WANTED = "Tool is running as a background task with task id: ", "The command appears to be waiting for input"
+ENDINGS = (" finished with result:", " failed with result:", " was canceled with result:")
+TELLING = (b'SYSTEM_MESSAGE"', b'"RUNNING"', b"Status: ", b"cancelled.")  # one of these stands in each line that may be a notice
+PROGRESS = ("running", "reported", "waiting", "stopped", "finished")  # what a notice says, least to most
+
+
+def task_state(world, logs_folder, number, log_path=None):
+    """"running", "finished" or "waiting" (it runs, and its newest notice says that it waits for input) for background task `number`.
+
+    logs_folder: <brain>/.system_generated/logs; log_path: the task's log where it is not ../tasks/task-<n>.log. The transcript decides; with
+    no notice of an end, a log that has not been written for 5 minutes means finished, and so does a task that left no trace (transcript.md §4)."""
+    state = task_notice(logs_folder, number)
+    if state in ("finished", "stopped", "waiting"):
+        return "waiting" if state == "waiting" else "finished"
+    try:
+        silent = world.now - posix.stat(log_path or f"{logs_folder}/../tasks/task-{number}.log").st_mtime
+    except (OSError, ValueError):
+        silent = 0 if state else SILENCE
+    return "finished" if silent >= SILENCE else "running"
+
+
+def task_notice(logs_folder, number):
+    """One of PROGRESS, what the newest notice on a task in the two transcript files says, or None. "stopped": a restart of the server, where no
+    start of this task was seen. Tails first; the whole files where these say nothing."""
+    conversation = logs_folder.replace("\\", "/").rstrip("/").split("/")[-3:][0]
+    for reach in (TAIL, FARTHEST):
+        found = [newest_notice(logs_folder + name, f"{conversation}/task-{number}", reach) for name in TRANSCRIPTS]
+        found = [(row["created_at"] if isinstance(row.get("created_at"), str) else "", PROGRESS.index(state)) for state, row in filter(None, found)]
+        if found:  # either file may have lost lines or begun anew (transcript.md §3): the later notice is right
+            return PROGRESS[max(found)[1]]
+    return None
+
+
+def newest_notice(path, task, reach):
+    """(state, row) of the last line that is a notice on `task` ("<conversation>/task-<n>") in the last `reach` bytes of a file, or None. Later
+    lines win over higher indexes: after a rewind old numbers come back."""
+    number, stopped = int(task.rpartition("-")[2]), None
+    needles = (b"/task-%d" % number, RESTARTED[-29:].encode())
+    for block in blocks_from_end(path, reach):
+        for at, line in lines_with(block, needles):
+            row = read_row(line) if any(mark in line for mark in TELLING) else None
+            state = row and notice_in(row, task, number, block, at)
+            if state == "stopped":
+                stopped = stopped or row
+            elif state:
+                return "finished" if stopped else state, row
+        if stopped:
+            return "stopped", stopped
+    return None
+
+
+def blocks_from_end(path, reach):
+    """The last `reach` bytes of a regular file as blocks of whole lines (but for the last and the very first), the last block first. Not
+    mapped into memory: the host may cut the file at any time, and a mapped page that is gone ends the process."""
+    try:
+        if posix.stat(path).st_mode & 0o170000 != 0o100000:
+            return
+        with open(path, "rb", 0) as file:
+            end, rest = file.seek(0, 2), b""
+            floor = max(0, end - reach)
+            while end > floor:
+                start = max(floor, end - min(BLOCK, reach))
+                file.seek(start)
+                block = (file.read(end - start) or b"") + rest
+                cut = block.find(b"\n") + 1 if start > floor else 0
+                rest = block[:cut or None] if start > floor and len(block) < 1 << 26 else b""
+                yield block[cut:] if cut or start == floor else b""
+                end = start
+    except (OSError, ValueError):
+        return
+
+
+def lines_with(block, needles):
+    """(offset, line) of each line of a block that holds one of the needles, the last line first."""
+    hits = [block.rfind(needle) for needle in needles]
+    while max(hits) >= 0:
+        start, line = line_at(block, max(hits))
+        yield start, line
+        hits = [block.rfind(needle, 0, start) if hit >= start else hit for needle, hit in zip(needles, hits)]
+
+
+def line_at(block, offset):
+    start, stop = block.rfind(b"\n", 0, offset) + 1, block.find(b"\n", offset)
+    return start, block[start:stop if stop >= 0 else None]
+
+
+def read_row(line):
+    """One transcript line as a dict; {} where it is damaged or none."""
+    try:
+        row = parse_json(line.decode("utf-8", "replace").strip("\ufeff\0 \r\n"))
+    except (ValueError, RecursionError):
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def notice_in(row, task, number, block, at):
+    """One of PROGRESS where this row is the host's own notice on `task`, else None: its type, source, index and shape must be those of a notice,
+    as the same words stand in prompts, answers and outputs as well."""
+    text, index = row.get("content"), row.get("step_index")
+    if not isinstance(text, str):
+        return None
+    if row.get("type") == "SYSTEM_MESSAGE":
+        return system_notice(text, task) if row.get("source") == "SYSTEM" else None
+    while text.startswith(("Created At: ", "Completed At: ", "\n", "\r")):
+        text = text.partition("\n")[2]
+    first, _, rest = text.partition("\n")
+    if row.get("source") != "MODEL" or row.get("type") == "PLANNER_RESPONSE":
+        return None
+    if row.get("status") == "RUNNING":
+        return "running" if index == number and first.startswith(STARTED) and first.rstrip().endswith(f"/task-{number}") else None
+    told = f'Task "{task}" cancelled.' in first or first.strip() == "Task: " + task and rest.startswith(("Status: DONE", "Status: ERROR"))
+    return "finished" if told and answers_manage_task(block, at, index) else None
+
+
+def system_notice(text, task):
+    """What a SYSTEM_MESSAGE says on a task: only its first sender= counts, and the text right behind the first content=."""
+    head, sent, rest = text.partition("sender=")
+    if RESTARTED in head:
+        return "stopped"
+    sender, _, rest = rest.partition(" ")
+    if not sent or sender.casefold() != task.casefold():
+        return None
+    said = rest.partition("content=")[2]
+    if said.startswith(tuple(f'Task id "{sender}"{ending}' for ending in ENDINGS)):
+        return "finished"
+    return "waiting" if INPUT_WANTED in said[:2000] else "reported"
+
+
+def answers_manage_task(block, at, index):
+    """Whether the row at offset `at` is the result of a manage_task call: result p+1+k belongs to call k of the model row p (transcript.md §3).
+    Its text alone proves nothing, newer builds write every result as GENERIC and an MCP tool may answer anything."""
+    for back in range(8) if isinstance(index, int) else ():
+        for form in (b'"step_index":%d,', b'"step_index": %d,'):
+            hit = block.rfind(form % (index - 1 - back), max(0, at - TAIL), at + TAIL)
+            calls = read_row(line_at(block, hit)[1]).get("tool_calls") if hit >= 0 else None
+            if isinstance(calls, list):
+                return len(calls) > back and isinstance(calls[back], dict) and calls[back].get("name") == "manage_task"
+
+# Seconds between the k-th allowed check and the next; the shortest timer on a task; the denied checks from which on the user is asked.
+WINDOWS, SHORTEST, MOST_STRIKES = (0, 30, 75, 188, 469, 600), 30, 5
+CHECKING = frozenset("""check checks checked checking recheck rechecking poll polls polled polling wait waits waited waiting await awaits awaiting
+    watch watches watched watching monitor monitors monitored monitoring status""".split())
+WATCHED = frozenset("task tasks process processes job jobs build builds test tests command commands subagent subagents".split())
+SELF = frozenset("me myself yourself agent to that and".split()) | CHECKING
+
+
+def polling(call, world):
+    """The guard: a check that comes inside its window, and a timer or cron schedule that polls sooner than the window, add a strike and are
+    denied; from the fifth strike on the user is asked. The window runs from the last allowed check, so no denial moves it."""
+    found = check_of(call)
+    if found is None:
+        return None
+    what, covers, task = found
+    free = task if task is not None and task_notice(logs_of(call), task) == "finished" else None
+    verdict = in_ledger(world, call.conversation, lambda ledger: weigh(ledger, world.now, call, covers, free))
+    return None if verdict is None else too_early(call, what, *verdict)
+
+
+def weigh(ledger, now, call, covers, free):
+    """Counts one check. covers: the seconds that the call itself lets pass, or None; free: the number of a task known to have finished, or None.
+    None where it may pass, else (seconds left, strikes, shortest span that would pass)."""
+    window = WINDOWS[min(ledger["checks"], len(WINDOWS) - 1)]
+    need = max(window, SHORTEST)
+    if covers is not None and covers >= need:
+        return None
+    if free is not None and free not in ledger["free"]:
+        ledger["free"] = ledger["free"][-199:] + [free]
+        return None
+    left = -int(-(window - max(0, now - ledger["last_check"])) // 1)
+    late = left <= 0 and call.tool != "schedule"
+    ledger["pending"] = [entry for entry in ledger["pending"] if entry[0] != call.step][-7:]
+    if late and ledger["strikes"] < MOST_STRIKES:
+        ledger["checks"], ledger["last_check"] = ledger["checks"] + 1, now
+        return None
+    ledger["strikes"] += not late
+    if ledger["strikes"] >= MOST_STRIKES:
+        ledger["pending"].append([call.step, call.tool, checksum(call)])
+    return max(left, 0), ledger["strikes"], need
+
+
+def too_early(call, what, left, strikes, need):
+    """The denial of a check, at most 400 bytes."""
+    waits = waiting_task(logs_of(call))
+    told = f"a timer or cron on a task must leave {need} s or more" if call.tool == "schedule" else f"{left} s left until the next check"
+    text = f"{what}: {told}. The host wakes you by itself when the task ends: end your turn. kill and send_input are free. "
+    if waits is not None:
+        text += f'task-{waits} waits for input: manage_task {{"Action": "send_input", "TaskId": "task-{waits}", "Input": "y"}}'
+    else:
+        text += f'Or set one timer: schedule {{"Prompt": "Check the task", "DurationSeconds": "{need}", "TimerCondition": "any"}}'
+    if strikes >= MOST_STRIKES:
+        return force_ask("polling", f"Strike {strikes}, the user decides. {text}")
+    return deny("polling", text)
+
+
+def add_strike(world, call):
+    """Counts a strike for a check that another guard denied, as reading the log of a running task; returns the strikes so far. Moves no window."""
+    def strike(ledger):
+        ledger["strikes"] += 1
+        return ledger["strikes"]
+    return in_ledger(world, call.conversation, strike)
+
+
+def post_tool_use(call, world):
+    """PostToolUse: a check that went out as force_ask has run, so the user approved it: it counts as allowed and the strikes end. It is known by
+    its step, where the host names none by tool and arguments; toolCall may be null, tool is "" then (host.md §3). Any other call writes nothing."""
+    path = f"{world.state}/ledger/{conversation_key(call.conversation)}.json"
+    if any(matches(entry, call) for entry in read_ledger(read_file(path, 1 << 20), world.now)["pending"]):
+        in_ledger(world, call.conversation, lambda ledger: approve(ledger, call, world.now))
+
+
+def approve(ledger, call, now):
+    kept = [entry for entry in ledger["pending"] if not matches(entry, call)]
+    if len(kept) < len(ledger["pending"]):  # else another process was faster
+        ledger["pending"], ledger["strikes"], ledger["checks"], ledger["last_check"] = kept, 0, ledger["checks"] + 1, now
+
+
+def matches(entry, call):
+    """Whether a pending entry [step, tool, checksum] is about this call."""
+    if call.tool and call.tool != entry[1]:
+        return False
+    if isinstance(call.step, int) and entry[0] is not None:
+        return call.step == entry[0]
+    return bool(call.tool) and checksum(call) == entry[2]
+
+
+def checksum(call):
+    from zlib import crc32
+    return crc32(write_json(call.args).encode())
+
+
+def in_ledger(world, conversation, rule):
+    """What rule(ledger) returns. The ledger as the rule leaves it is saved under its lock, so of 32 simultaneous first checks one passes; where
+    that cannot be done, the decision stands on what is known."""
+    answers = []
+
+    def change(data):
+        ledger = read_ledger(data, world.now)
+        answers.append(rule(ledger))
+        new = write_json(ledger).encode()
+        return None if new == data else new
+
+    name = conversation_key(conversation) + ".json"
+    try:
+        update_file(state_path(world, "ledger", name), change)
+        sweep(world.state + "/ledger", world.now)
+    except OSError:
+        if not answers:
+            change(read_file(f"{world.state}/ledger/{name}"))
+    return answers[0]
+
+
+def read_ledger(data, now):
+    """A ledger's bytes as {"checks", "last_check" (epoch seconds), "strikes", "free": numbers of finished tasks whose free status call is used,
+    "pending": [[step, tool, checksum]] of checks that the user was asked about}. What is broken, foreign or dated in the future counts as none."""
+    try:
+        value = parse_json(data.decode("utf-8-sig")) if data else {}
+    except (ValueError, RecursionError):
+        value = {}
+    value = value if isinstance(value, dict) else {}
+    number = lambda item: item if isinstance(item, (int, float)) and not isinstance(item, bool) and 0 <= item < 1e12 else 0
+    items = lambda key, kind: [item for item in value.get(key) or () if isinstance(item, kind)] if isinstance(value.get(key), list) else []
+    last = number(value.get("last_check"))
+    return {
+        "checks": int(number(value.get("checks"))), "last_check": last if last <= now + 60 else 0, "strikes": int(number(value.get("strikes"))),
+        "free": items("free", int), "pending": [entry for entry in items("pending", list) if len(entry) == 3],
+    }
+
+
+def sweep(folder, now):
+    """At most once a day: removes ledgers untouched for 30 days, and their locks."""
+    marker = folder + "/.swept"
+    try:
+        if abs(now - posix.stat(marker).st_mtime) < 86400:
+            return
+    except OSError:
+        posix.close(posix.open(marker, posix.O_CREAT | posix.O_WRONLY, 0o600))
+    posix.utime(marker, (now, now))
+    names = posix.listdir(folder)[:4000]
+    old = [name for name in names if ".json" in name and now - posix.lstat(f"{folder}/{name}").st_mtime > 30 * 86400]
+    for name in old:  # the lock of a ledger in use is as old as the conversation, and must stay
+        if not name.endswith(".lock") or name[:-5] in old or name[:-5] not in names:
+            posix.unlink(f"{folder}/{name}")
+
+
+def logs_of(call):
+    path = call.transcript.replace("\\", "/")
+    return path.rpartition("/")[0] if "/logs/" in path else call.artifacts + "/.system_generated/logs"
+
+
+def waiting_task(logs_folder):
+    """The number of the task whose notice that it waits for input is the newest of that kind, if it still does, or None."""
+    for name in TRANSCRIPTS:
+        for block in blocks_from_end(logs_folder + name, TAIL):
+            for _, line in lines_with(block, (INPUT_WANTED.encode(),)):
+                row = read_row(line)
+                sender = str(row.get("content")).partition("sender=")[2].partition(" ")[0]
+                number = task_number(sender)
+                if number is not None and row.get("type") == "SYSTEM_MESSAGE" and task_notice(logs_folder, number) == "waiting":
+                    return number
+    return None
+
+
+def task_number(value, conversation=None):
+    """8 of "task-8" and "<conversation>/task-8", None of anything else, as of delivery-1."""
+    owner, slash, name = unquote(as_text(value).strip()).rpartition("/")
+    own = conversation is None or not slash or owner == conversation
+    return int(name[5:]) if own and name.startswith("task-") and name.isascii() and name[5:].isdigit() and len(name) < 15 else None
+
+
+def as_seconds(value):
+    """A number, or one in a string, in seconds; None of anything else."""
+    try:
+        number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else None
+    except (ValueError, OverflowError):
+        return None
+    return number if number == number else None
+
+
+def check_of(call):
+    """What a call checks: None, or (what to call it, seconds that it lets pass by itself or None, task number of a status call or None)."""
+    action, args = unquote(as_text(call.args.get("Action")).strip()).lower(), call.args
+    if call.tool == "manage_task" and action == "status":
+        return "Status check", None, task_number(args.get("TaskId"), call.conversation)
+    if call.tool in ("manage_task", "manage_subagents"):
+        return ("Status check", None, None) if action == "list" else None
+    if call.tool == "command_status":
+        return "Status check", as_seconds(args.get("WaitDurationSeconds")) or 0, None
+    if call.tool == "schedule":
+        spans = [s for s in (as_seconds(args.get("DurationSeconds")), cron_gap(args.get("CronExpression"))) if s is not None]
+        watches = task_number(args.get("TimerCondition")) is not None or speaks_of_polling(args.get("Prompt"))
+        return (f"{min(spans):g} s is too short", min(spans), None) if spans and watches else None
+    daemon = any(str(args.get(key)).lower() == "true" for key in ("IsDaemon", "RunPersistent"))
+    what = "" if daemon else foreground_wait(call.commands)
+    return (what, None, None) if what else None
+
+
+def speaks_of_polling(prompt):
+    """Whether a timer's prompt speaks of checking a task, job, build and the like. Words are whole words (the latest is no test), and a reminder for
+    the user is none."""
+    text = prompt[:4000].casefold() if isinstance(prompt, str) else ""
+    words = "".join(c if c.isalnum() else " " for c in text).split()
+    for i, word in enumerate(words):
+        if word in ("remind", "nudge") and words[i + 1:i + 2] and words[i + 1] not in SELF or \
+                word in ("tell", "ask", "notify", "alert") and "user" in words[i + 1:i + 3]:
+            return False
+        if word in CHECKING or word == "see" and words[i + 1:i + 2] in (["if"], ["whether"]):
+            if any(near in WATCHED for near in words[max(0, i - 8):i + 9]):
+                return True
+    return False
+
+
+def cron_gap(expression):
+    """The shortest time between two firings of a cron expression in seconds (5 fields, or 6 with seconds first, @hourly, @every 90s), or None
+    where it cannot be read. Days matter only for the gap over midnight."""
+    fields = [f for f in unquote(as_text(expression).strip()).split() if not f.startswith(("TZ=", "CRON_TZ="))]
+    if fields[:1] == ["@every"]:
+        parts = "".join(fields[1:]).replace("ms", "*0 ").replace("h", "*3600 ").replace("m", "*60 ").replace("s", "*1 ").split()
+        return sum((as_seconds(part.partition("*")[0]) or 0) * int(part.partition("*")[2] or 0) for part in parts) or None
+    if len(fields) == 1 and fields[0][0] == "@":
+        return 3600 if fields[0] == "@hourly" else 86400
+    try:
+        second, minute, hour = [cron_field(f, n) for f, n in zip((["0"] if len(fields) == 5 else []) + fields, (60, 60, 24))]
+    except ValueError:
+        return None
+    times = [h * 3600 + m * 60 + s for h in hour for m in minute for s in second]
+    if set(fields[-3:]) <= {"*", "?"}:
+        times.append(times[0] + 86400)
+    return min([b - a for a, b in zip(times, times[1:])], default=86400)
+
+
+def cron_field(text, size):
+    """The sorted values of one field; ValueError where it is none."""
+    values = set()
+    for part in text.split(","):
+        span, _, step = part.partition("/")
+        first, dash, last = ("0", "-", str(size - 1)) if span in ("*", "?") else span.partition("-")
+        last = last if dash else str(size - 1) if step else first
+        if not 0 <= int(first) <= int(last) < size:
+            raise ValueError(text)
+        values.update(range(int(first), int(last) + 1, max(1, int(step or 1))))
+    return sorted(values)
+
+
+ENDLESS = float("inf")
+IDLE = frozenset("sleep gsleep start-sleep : true false [ [[ test echo printf date".split())
+LOOKING = IDLE | frozenset("grep egrep pgrep pidof ps kill jobs wait fuser lsof".split())
+EXITS = ("break", "exit", "return")
+
+
+def foreground_wait(commands):
+    """What a command line waits for in the foreground ("30 s of sleep", "tail -f", "watch", "an endless loop"), "" for nothing worth a check:
+    less than 10 s of sleep in all, what a `timeout` of at most 600 s bounds, what runs in the background, a bounded retry loop."""
+    joined = any(command.name == "wait" for command in commands)
+    total, loops = 0, {None: []}
+    for command in commands:
+        loops.setdefault(command.loop, []).append(command)
+    loops = {loop: read_loop(body) for loop, body in loops.items()}
+    for command in commands:
+        if command.background and not joined or command.bound is not None and command.bound <= 600:
+            continue
+        if follows(command) and not any(c.source is command and c.name == "head" for c in commands):
+            return "tail -f"
+        if command.name == "watch" or any(program(w) == "watch" and before[:1] != "-" for before, w in zip([""] + command.outer, command.outer)):
+            return "watch"
+        pause, loop = pause_of(command), loops[command.loop]
+        if pause or command.times == ENDLESS and loop.idle:
+            total += time_in_loop(pause, command, loop)
+    return "" if total < 10 else "an endless loop" if total == ENDLESS else f"{total:g} s of sleep"
+
+
+# limit: how often a while or until loop runs at most, as its counter says, or None; exits: it holds a break; works: it does more than sleep and
+# test; idle: it does nothing but look.
+Loop = record("Loop", "limit exits works idle")
+
+
+def read_loop(body):
+    """The Loop that a list of its commands makes."""
+    names = {command.name for command in body}
+    words = [word for command in body if command.name in ("[", "[[", "test") for word in command.words]
+    counts = any(c.assigned for c in body) or names & {"let", "expr", "date"}
+    counter = counts and any(word in ("-lt", "-le", "-gt", "-ge", "-eq", "-ne") for word in words) or any(c.words == [ANY] for c in body)
+    limit = 1 if "read" in names else max([int(w[:6]) for w in words if w.isascii() and w.isdigit()], default=1) if counter else None
+    return Loop(limit, not names.isdisjoint(EXITS), not names <= IDLE | {"", "read"}, names <= LOOKING and not any(c.assigned for c in body))
+
+
+def time_in_loop(pause, command, loop):
+    """Seconds that a command which takes `pause` takes in all; 0 for a bounded retry loop."""
+    if command.times == ENDLESS:
+        total = ENDLESS if loop.limit is None else pause * loop.limit
+    else:
+        total = pause * command.times / (max(1, len(command.words) - 1) if command.times > 1 else 1)  # sleep $i has all values of i in its words
+    return 0 if total <= 600 and (loop.exits or command.times == ENDLESS and loop.works) else total
+
+
+def follows(command):
+    """Whether this is a tail -f, or its like in PowerShell."""
+    if command.name in ("get-content", "gc"):
+        return any(word.lower() == "-wait" for word in command.words)
+    flags = command.words[1:] if command.name in ("tail", "gtail") else ()
+    return any(word.startswith("--follow") or word[:1] == "-" != word[1:2] and ("f" in word or "F" in word) for word in flags)
+
+
+def pause_of(command):
+    """Seconds that one run of this command sleeps, as far as its words say."""
+    name, words = command.name, command.words
+    if name in ("sleep", "gsleep", "start-sleep"):
+        scale = 0.001 if any(word.lower().startswith("-m") for word in words) else 1
+        return ENDLESS if "infinity" in words else sum(seconds(word) or 0 for word in words[1:]) * scale
+    if command.outer[-1:] and command.outer[-1].lower() == "/t" and program(command.outer[-2:][0]) == "timeout":  # timeout /t 30 in cmd
+        return seconds(words[0]) or 0
+    if name.startswith(("python", "perl", "ruby")) or name == "py":
+        return sum(map(script_pause, [script for flag, script in zip(words, words[1:]) if flag in ("-c", "-e")] + command.stdin))
+    return 0
+
+
+def script_pause(script):
+    """Seconds of the sleep calls in an inline script; endless where they stand in a loop without a bound."""
+    total = 0
+    for piece in script[:20000].split("sleep")[1:]:
+        number = piece.lstrip(" (")[:12]
+        total += as_seconds(number[:len(number) - len(number.lstrip("0123456789."))]) or 0
+    return ENDLESS if total and any(loop in script for loop in ("while True", "while 1", "while not ")) else total
+
+
+GUARDS.append(Guard("polling", ("manage_task", "manage_subagents", "command_status", "schedule", "run_command"), polling, stops=[
+    ("schedule", {"DurationSeconds": "10", "Prompt": "check on the background task", "TimerCondition": "task-8"}),
+    ("schedule", {"CronExpression": "*/10 * * * * *", "Prompt": "poll the running job"}),
+], passes=[
+    ("manage_task", {"Action": "status", "TaskId": "task-8"}), ("manage_task", {"Action": "kill", "TaskId": "task-8"}),
+    ("schedule", {"DurationSeconds": "5", "Prompt": "Remind the user to review the pull request"}),
+    "sleep 2 && curl -s localhost:8080", "timeout 60 sh -c 'until curl -sf localhost:8080; do sleep 1; done'",
+]))
 
 
 # ---- Rewriting ------------------------------------------------------------------------------------------------------------------------
@@ -1943,7 +2419,7 @@ def pre_tool_use(call, world):
 
 
 NO_OBJECTION = Outcome(None, "", None, "")
-EVENTS = {"PreToolUse": pre_tool_use}  # name -> function(call, world) -> Outcome or None; any other event is answered with {}
+EVENTS = {"PreToolUse": pre_tool_use, "PostToolUse": post_tool_use}  # name -> function(call, world) -> Outcome or None; others: {}
 
 
 def decide(event, data, world):
