@@ -105,8 +105,8 @@ def load_config(home, parse):
 
 # ---- The wire: MCP over stdio ---------------------------------------------------------------------------------------------------------
 # Two eras of the protocol in one process (mcp.md §1). The core is Server: a line of bytes in, bytes or a job out, and it never raises. serve()
-# is the shell around it: this thread only reads, a lane of workers runs the calls, a lane of one writes what the reader itself has to say, so
-# that a full pipe or a slow tool never keeps the reader from a ping or a cancel. Imports are few: json, os and threading double the start.
+# is the shell around it: this thread reads, a lane of workers runs the calls, a lane of one writes what the reader has to say and cannot write
+# at once: neither a full pipe nor a slow tool keeps the reader from a ping or a cancel. Imports are few: json and threading double the start.
 LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSIONS = ("2026-07-28",)
 BATCH_VERSION = "2025-03-26"  # the only one that has batches
@@ -640,13 +640,15 @@ class Lane:
     __slots__ = ("size", "write", "queue", "lock", "threads", "pending")
 
     def __init__(self, size, write):
-        try:
-            from _queue import SimpleQueue
-        except ImportError:
-            from queue import SimpleQueue
-        self.size, self.write, self.queue, self.lock, self.threads, self.pending = size, write, SimpleQueue(), _thread.allocate_lock(), 0, 0
+        self.size, self.write, self.queue, self.lock, self.threads, self.pending = size, write, None, _thread.allocate_lock(), 0, 0
 
     def put(self, work):
+        if self.queue is None:
+            try:
+                from _queue import SimpleQueue
+            except ImportError:
+                from queue import SimpleQueue
+            self.queue = SimpleQueue()
         with self.lock:
             self.pending += 1
             more = self.threads < min(self.size, self.pending)
@@ -683,18 +685,40 @@ def private_descriptors():
     return source, sink
 
 
-def make_writer(sink):
-    """A function that writes bytes whole, one caller at a time. Where nobody reads any more the process ends."""
-    lock = _thread.allocate_lock()
+class Output:
+    """Where lines go, whole and one at a time. Where nobody reads any more the process ends, whether or not there is something to write."""
+    __slots__ = ("handle", "lock", "poll", "atom")
 
-    def write(data):
-        with lock:
-            try:
-                while data:
-                    data = data[posix.write(sink, data):]
-            except OSError:
-                posix._exit(0)
-    return write
+    def __init__(self, handle):
+        self.handle, self.lock, self.poll, self.atom = handle, _thread.allocate_lock(), None, 0
+        try:
+            import select
+            self.poll, self.atom = select.poll(), select.PIPE_BUF
+            self.poll.register(handle, select.POLLOUT)
+        except (ImportError, AttributeError):  # Windows: nothing is known to go through at once
+            pass
+
+    def write(self, data):
+        with self.lock:
+            self.push(data)
+
+    def push(self, data):
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[posix.write(self.handle, rest):]
+        except OSError:
+            posix._exit(0)
+
+    def offer(self, data):
+        """Writes where that is sure not to wait for anyone, and says whether it did: short data, a free lock, room in the pipe."""
+        if len(data) > self.atom or not self.lock.acquire(False):
+            return False
+        room = bool(self.poll.poll(0))
+        if room:
+            self.push(data)
+        self.lock.release()
+        return room
 
 
 def make_reader(source, sink):
@@ -743,14 +767,16 @@ def serve(server):
     handles = private_descriptors()
     if handles is None:
         posix._exit(0)
-    write = make_writer(handles[1])
-    server.send = write
-    workers, replies = Lane(WORKERS, write), Lane(1, write)
+    output = Output(handles[1])
+    server.send = output.write
+    workers, replies = Lane(WORKERS, output.write), Lane(1, output.write)
     try:
         for line in read_lines(make_reader(*handles)):
             work = server.accept(line)
-            if work is not None:
-                (workers if callable(work) else replies).put(work)
+            if callable(work):
+                workers.put(work)
+            elif work and (replies.pending or not output.offer(work)):
+                replies.put(work)
         end = time.monotonic() + LAST_SECONDS
         while workers.pending + replies.pending and time.monotonic() < end:
             time.sleep(0.002)
