@@ -786,6 +786,856 @@ def serve(server):
 
 
 # ---- Conversations and the transcript reader ------------------------------------------------------------------------------------------
+# transcript.md is the source of every fact here. What other sections may use:
+#   find_conversation(value, home, current=None) -> Conversation(id, folder, compact, full, sizes, changed); list_conversations(home)
+#   with Transcript(conversation, check=None) as transcript:      both files as one; closes them; check() may raise to stop a long read
+#       transcript.steps(first=0, last=None)   live steps, rising index, noise left out, memory bounded: Step(index source type status created
+#                                              content thinking calls exit_code error error_code tokens truncated size full)
+#       transcript.turns(before=None)          turns, newest first, read from the end: Turn(first, rows); rows.steps(), rows.steps_backward()
+#       transcript.skipped                     unreadable lines in what has been read so far;   transcript.step(index) -> Step or None
+#   pair_results(steps) -> (step, results) pairs: results[k] is the Step that answers step.calls[k], or None; all other steps come with []
+#   user_text(step), body(step), outcome(step) -> Outcome(kind, code, text), notice(step), roles(step), task_start(step), task_end(step)
+#   shorten(text, limit), fence(text), close_fences(text), clip(text, limit), Page(limit): Markdown that never passes its limit of bytes
+NOISE = ("EPHEMERAL_MESSAGE", "CONVERSATION_HISTORY", "KNOWLEDGE_ARTIFACTS")
+CHUNK = 1 << 18  # bytes read at a time
+HEAD = 256  # a line's head, up to its type, is shorter
+MOST_STEPS = 1 << 23  # an index above this is a broken line
+LONGEST_LINE = 1 << 28  # bytes; a longer line is counted as unreadable
+DISORDER = 64  # rows: a late row is at most that far from its place, a jump back beyond it is a rewind
+MARGIN = 16  # rows before the first one wanted, so that none of its neighbours was written before the part that is read
+TAILS = (1 << 18, 1 << 21, 1 << 24, 1 << 27, 1 << 62)  # bytes from the end: more is read only where that was not enough
+
+
+class Conversation:
+    """One brain folder: `id`, `folder`, `compact` and `full` (paths, None where missing), `sizes` (of both, bytes), `changed` (epoch seconds)."""
+    __slots__ = ("id", "folder", "compact", "full", "sizes", "changed")
+
+    def __init__(self, folder):
+        self.id, self.folder = os.path.basename(folder), folder
+        found = [regular_file(folder + "/.system_generated/logs/" + name, folder) for name in ("transcript.jsonl", "transcript_full.jsonl")]
+        self.compact, self.full = [path for path, _ in found]
+        self.sizes = tuple(stat.st_size if stat else 0 for _, stat in found)
+        self.changed = max((stat.st_mtime for _, stat in found if stat), default=0.0)
+
+
+def inside(path, folder):
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def regular_file(path, folder):
+    """(path, stat) of a regular file that really lies below the folder, else (None, None)."""
+    try:
+        if inside(os.path.realpath(path), os.path.realpath(folder)):
+            stat = os.stat(path)
+            if stat.st_mode & 0o170000 == 0o100000:
+                return path, stat
+    except (OSError, ValueError):
+        pass
+    return None, None
+
+
+def brain_folders(home):
+    return [os.path.join(folder, "brain") for folder in data_folders(home)]
+
+
+def list_conversations(home):
+    """Every conversation that has a transcript, the newest first; folders that are links out of brain/ are passed over."""
+    found = []
+    for brain in brain_folders(home):
+        try:
+            names = os.listdir(brain)
+        except OSError:
+            continue
+        top = os.path.realpath(brain)
+        found += [Conversation(os.path.join(brain, name)) for name in names if inside(os.path.realpath(os.path.join(brain, name)), top)]
+    return sorted((c for c in found if c.compact or c.full), key=lambda c: (-c.changed, c.id))
+
+
+def find_conversation(value, home, current=None):
+    """The Conversation that an id, or a path inside a brain folder, names; None or "" is the call's own (`current`), else the newest.
+    ToolError where there is none, with the nearest ids that exist, or where the path leads out of brain/."""
+    value = (value or "").strip()
+    if not value:
+        value = current if current and os.path.basename(current) == current else ""
+        known = None if value else list_conversations(home)
+        if not value and not known:
+            raise ToolError("There is no conversation with a transcript below " + ", ".join(brain_folders(home)) + ".")
+        if known:
+            return known[0]
+    name = value if "/" not in value and "\\" not in value and value not in (".", "..") and "\0" not in value else named_by_path(value, home)
+    top = [(brain, os.path.join(brain, name)) for brain in brain_folders(home)]
+    there = [(brain, folder) for brain, folder in top if os.path.isdir(folder)]
+    for brain, folder in there:
+        if not inside(os.path.realpath(folder), os.path.realpath(brain)):
+            raise ToolError(f"{shown(folder, 200)} is a link that leads out of {brain}; nothing outside brain/ is read.")
+    found = sorted((Conversation(folder) for _, folder in there), key=lambda c: -c.changed)
+    found = [c for c in found if c.compact or c.full]
+    if found:
+        return found[0]
+    if there:
+        raise ToolError(f"The conversation {shown(name)} has no transcript yet{suggestion(name, home)}")
+    raise ToolError(f"There is no conversation {shown(name)}{suggestion(name, home)}")
+
+
+def named_by_path(value, home):
+    """The id in a path inside a brain folder; ToolError for any other path."""
+    path = value
+    if path.lower().startswith("file://"):
+        from urllib.parse import unquote
+        path = unquote(path[7:])
+    if path.startswith("~"):
+        path = home + path[1:]
+    parts = path.replace("\\", "/").split("/")
+    if ".." not in parts and "\0" not in path and os.path.isabs(path):
+        for brain in brain_folders(home):
+            for top, real in ((brain, path), (os.path.realpath(brain), os.path.realpath(path))):
+                if inside(os.path.normpath(real), os.path.normpath(top)) and os.path.normpath(real) != os.path.normpath(top):
+                    return os.path.relpath(os.path.normpath(real), os.path.normpath(top)).replace("\\", "/").split("/")[0]
+    raise ToolError(f"conversationId {shown(value, 200)} is neither an id nor an absolute path inside a brain folder "
+                    f"({', '.join(brain_folders(home))}); nothing outside brain/ is read.")
+
+
+def suggestion(name, home):
+    from difflib import get_close_matches
+    known = [c.id for c in list_conversations(home)]
+    near = [i for i in known if name.lower() in i.lower()] or get_close_matches(name, known, 3, 0.5)
+    if near:
+        return ". Did you mean " + " or ".join(near[:3]) + "?"
+    return ". The newest are " + ", ".join(known[:3]) + "." if known else "; there is none at all with a transcript."
+
+
+class Log:
+    """One transcript file, opened for one call. `end` is the offset after its last complete line: what a writer has half written is left out,
+    but a last line that is whole and only lacks its newline counts."""
+    __slots__ = ("path", "full", "file", "size", "end", "span")
+
+    def __init__(self, path, full):
+        self.path, self.full, self.span = path, full, None
+        self.file = open(path, "rb", buffering=0, opener=lambda p, flags: os.open(p, flags | getattr(os, "O_NONBLOCK", 0)))
+        try:
+            self.size = self.end = self.file.seek(0, 2)
+            self.end = self.complete_end()
+        except BaseException:
+            self.file.close()
+            raise
+
+    def read(self, offset, length):
+        self.file.seek(offset)
+        data = self.file.read(length) or b""
+        while 0 < len(data) < length:  # a read may come back short
+            more = self.file.read(length - len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def line_start(self, offset):
+        """The start of the line that the byte before `offset` ends or lies in; 0 at the top."""
+        at = offset
+        while at > 0:
+            low = max(0, at - CHUNK)
+            found = self.read(low, at - low).rfind(b"\n")
+            if found >= 0:
+                return low + found + 1
+            at = low
+        return 0
+
+    def line_end(self, offset):
+        """The offset after the newline that ends the line at `offset`."""
+        while offset < self.end:
+            found = self.read(offset, min(CHUNK, self.end - offset)).find(b"\n")
+            if found >= 0:
+                return offset + found + 1
+            offset += CHUNK
+        return self.end
+
+    def complete_end(self):
+        start = self.line_start(self.size)
+        if start == self.size or self.size - start > LONGEST_LINE:
+            return start
+        return self.size if isinstance(parse_line(self.read(start, self.size - start)), dict) else start
+
+
+def parse_line(raw):
+    """The JSON value of a line, or None where it has none. A blank line is an empty string. Bad UTF-8 reads as U+FFFD."""
+    raw = raw.strip(b"\xef\xbb\xbf\0 \t\r\n") if raw[:1] != b"{" or raw[-1:] != b"}" else raw
+    if not raw:
+        return ""
+    try:
+        value = parse_json(raw.decode("utf-8", "replace"), LaxJsonRules)
+    except (ValueError, RecursionError):
+        return None
+    return value if value != "" else 0
+
+
+def head_matcher():
+    import re
+    return re.compile(rb'\{"step_index":(\d{1,7}),(?:"source":"\w{0,40}","type":"(?:(USER_INPUT")|\w))?').match
+
+
+class Span:
+    """What is known of a log from offset `start` on: which indexes live there, where runs were rewound, where user turns begin.
+
+    `rewinds` holds (offset, index, height): lines before that offset with that index or a higher one, below height, are dead. Offset and index
+    rise along the list, for a deeper rewind makes the ones before it void. `live` has a byte for every index up to the highest that lives."""
+    __slots__ = ("start", "first", "lowest", "last", "live", "rewinds", "users", "skipped", "run")
+
+    def __init__(self, start):
+        self.start, self.first, self.lowest, self.last = start, None, None, -1
+        self.live, self.rewinds, self.users, self.skipped, self.run = bytearray(), [], [], 0, None
+
+    def add(self, index, offset, user):
+        """Takes in the row at `offset`, rows coming in the order of the file."""
+        live = self.live
+        if self.first is None:
+            self.first = self.lowest = index
+        if self.run is not None:
+            self.step_in_run(index, user)
+        if index >= len(live):
+            live.extend(bytes(index - len(live)))
+            live.append(1)
+        elif live[index] or len(live) - 1 - index > DISORDER:
+            self.rewind(index, offset, user)
+        else:
+            live[index] = 1
+        if index < self.lowest:
+            self.lowest = index
+        if user:
+            self.users.append(index)
+        self.last = index
+
+    def step_in_run(self, index, user):
+        """The first rows of a run may be out of order too: one just below the rewind, used before, moves the rewind down."""
+        rows, mark = self.run, self.rewinds[-1]
+        if len(rows) >= 8 or rows[0] < 0:
+            self.run = None
+        elif 0 < mark[1] - index <= (1 if user else 8) and self.live[index]:
+            self.cut(index, mark[0])
+            for row in rows:
+                self.live.extend(bytes(max(0, row + 1 - len(self.live))))
+                self.live[row] = 1
+        if self.run is not None:
+            rows.append(index)
+
+    def rewind(self, index, offset, user):
+        self.cut(index, offset)
+        self.live.append(1)
+        self.run = [-1 if user else index]
+
+    def cut(self, index, offset):
+        """Everything before `offset` from `index` on is dead."""
+        height = len(self.live)
+        del self.live[index:]
+        while self.rewinds and self.rewinds[-1][1] >= index:
+            height = max(height, self.rewinds.pop()[2])
+        self.rewinds.append((offset, index, height))
+        while self.users and self.users[-1] >= index:
+            self.users.pop()
+
+    def is_dead(self, index, offset):
+        for mark, lowest, _ in self.rewinds:
+            if mark > offset:
+                return index >= lowest
+        return False
+
+    def closed(self):
+        """True where no rewind can have begun before the part that was read and reach into it."""
+        return self.start == 0 or self.first is not None and self.lowest == self.first
+
+    def reaches(self, index):
+        """True where every live row from `index` on lies in the part that was read."""
+        return self.start == 0 or self.closed() and self.first + MARGIN <= index
+
+
+class Step:
+    """One live row of a transcript (transcript.md §1). `calls` is a list of Call, `tokens` a dict, `truncated` what the compact form cut,
+    `size` the bytes of its line, `full` whether it is the full form."""
+    __slots__ = ("index", "source", "type", "status", "created", "content", "thinking", "calls", "exit_code", "error", "error_code", "tokens",
+                 "truncated", "size", "full")
+
+    def __init__(self, index, row, full, size):
+        self.index, self.full, self.size = index, full, size
+        self.source, self.type, self.status, self.created, self.content, self.thinking, self.error = [
+            as_text(row.get(key)) for key in ("source", "type", "status", "created_at", "content", "thinking", "error")]
+        self.exit_code = row["exit_code"] if is_int(row.get("exit_code")) else None
+        self.error_code = row.get("error_code")
+        self.tokens = {key: row[key] for key in ("input_tokens", "cache_read_tokens", "output_tokens") if is_int(row.get(key))}
+        cut = row.get("truncated_fields")
+        self.truncated = tuple(item for item in cut if isinstance(item, str)) if isinstance(cut, list) else ()
+        calls = row.get("tool_calls")
+        self.calls = [Call(call, full) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+
+
+class Call:
+    """One tool call: `name`, `args` (name -> native value), `truncated` (names of arguments of which only the beginning is left)."""
+    __slots__ = ("name", "args", "truncated")
+
+    def __init__(self, call, full):
+        args = call.get("args")
+        self.name, self.args, self.truncated = as_text(call.get("name")), dict(args) if isinstance(args, dict) else {}, ()
+        if not full:
+            for key, value in self.args.items():
+                if isinstance(value, str):
+                    self.args[key], whole = decode_argument(value)
+                    self.truncated += () if whole else (key,)
+
+
+def is_int(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def as_text(value):
+    return value if isinstance(value, str) else "" if value is None else encode_unicode(value)
+
+
+def decode_argument(text):
+    """(value, whole) of an argument in the compact file: JSON in a string, which may be cut at its end (transcript.md §2)."""
+    try:
+        return parse_json(text, LaxJsonRules), True
+    except (ValueError, RecursionError):
+        pass
+    if text[:1] != '"':
+        return text, False
+    head, mark, tail = text[1:].rpartition("\n<truncated ")
+    head, tail = (head, mark + tail) if mark else (text[1:], "")
+    for cut in range(7):  # an escape may have been cut in two
+        try:
+            return parse_json('"' + head[:len(head) - cut] + '"', LaxJsonRules) + tail, False
+        except ValueError:
+            continue
+    return text, False
+
+
+class Rows:
+    """Places of live rows, in rising order of their indexes: 25 bytes a row."""
+    __slots__ = ("transcript", "indexes", "offsets", "lengths", "logs")
+
+    def __init__(self, transcript, rows=()):
+        from array import array
+        self.transcript, self.indexes, self.offsets, self.lengths, self.logs = transcript, array("q"), array("q"), array("q"), array("b")
+        for index, log, offset, length in rows:
+            self.append(index, log, offset, length)
+
+    def append(self, index, log, offset, length):
+        self.indexes.append(index)
+        self.offsets.append(offset)
+        self.lengths.append(length)
+        self.logs.append(log)
+
+    def slice(self, first, last):
+        """The rows from index `first` to before index `last`."""
+        from bisect import bisect_left
+        low, high = bisect_left(self.indexes, first), bisect_left(self.indexes, last)
+        if (low, high) == (0, len(self)):
+            return self
+        part = Rows(self.transcript)
+        part.indexes, part.offsets = self.indexes[low:high], self.offsets[low:high]
+        part.lengths, part.logs = self.lengths[low:high], self.logs[low:high]
+        return part
+
+    def __len__(self):
+        return len(self.indexes)
+
+    def steps(self):
+        return self.transcript.parsed(zip(self.indexes, self.logs, self.offsets, self.lengths))
+
+    def steps_backward(self):
+        return self.transcript.parsed(zip(*[reversed(part) for part in (self.indexes, self.logs, self.offsets, self.lengths)]))
+
+
+class Turn:
+    """A user turn and all that follows it: `first` (index of its user row; of its first row where the beginning has no user), `rows` (Rows)."""
+    __slots__ = ("first", "rows", "user")
+
+    def __init__(self, first, rows, user):
+        self.first, self.rows, self.user = first, rows, user
+
+
+class Transcript:
+    """Both files of a conversation read as one: the union by index, the full form first (transcript.md §3). A context manager: files are open
+    only inside `with`. `check` is called now and then and may raise to stop."""
+
+    def __init__(self, conversation, check=None):
+        self.conversation, self.check, self.broken = conversation, check or (lambda: None), 0
+        self.logs, self.match = [], head_matcher()
+        try:
+            for path, full in ((conversation.full, True), (conversation.compact, False)):
+                if path:
+                    self.logs.append(Log(path, full))
+        except OSError as error:
+            self.close()
+            raise ToolError(f"{conversation.id}: {error.strerror or error}")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        for log in self.logs:
+            log.file.close()
+
+    @property
+    def skipped(self):
+        """Unreadable lines in the parts that were read."""
+        return self.broken + sum(log.span.skipped for log in self.logs if log.span)
+
+    def lines(self, log, start, span=None):
+        """(index, offset, length, is user turn) of every row from offset `start`, in the order of the file; faults are counted in the span."""
+        match, offset, end = self.match, start, log.end
+        while offset < end:
+            self.check()
+            chunk = log.read(offset, min(CHUNK, end - offset))
+            size, at = len(chunk), 0
+            if not size:
+                return  # the file was cut while it was read
+            limit = size if offset + size >= end else size - HEAD
+            while at < limit or at == 0:
+                stop = chunk.find(b"\n", at)
+                length = (stop if stop >= 0 else log.line_end(offset + size) - offset) - at
+                head = match(chunk, at)
+                if head and (stop < 0 or chunk[stop - 1] == 125 or chunk[stop - 2:stop] == b"}\r"):
+                    index, user = head.groups()
+                    yield int(index), offset + at, length, user
+                else:
+                    row = self.odd_line(log, offset + at, length, span)
+                    if row:
+                        yield row
+                at += length + (stop >= 0)
+                if stop < 0:
+                    break
+            offset += at
+
+    def odd_line(self, log, offset, length, span):
+        """A line whose head is not as usual: CRLF, another order of keys, or no row at all."""
+        row = parse_line(log.read(offset, length)) if length <= LONGEST_LINE else None
+        if isinstance(row, dict):
+            index = row.get("step_index")
+            if is_int(index) and 0 <= index < MOST_STEPS:
+                return index, offset, length, row.get("type") == "USER_INPUT"
+        elif row != "" and span:
+            span.skipped += 1
+        return None
+
+    def scan(self, log, start):
+        """The Span of a log from a line's start on."""
+        span = Span(start)
+        live, add = span.live, span.add
+        for index, offset, _, user in self.lines(log, start, span):
+            if index == len(live) and not user and span.run is None and span.first is not None:  # the common case, not worth a call
+                live.append(1)
+                span.last = index
+            elif index < MOST_STEPS:
+                add(index, offset, user)
+        log.span = span
+
+    def reach(self, enough):
+        """Reads both logs from the end, further and further, until `enough(self)` says so or all is read."""
+        for tail in TAILS:
+            for log in self.logs:
+                if log.span is None or log.span.start > 0:
+                    start = log.line_start(log.end - tail) if log.end > tail else 0
+                    self.scan(log, start)
+            self.settle()
+            if all(log.span.start == 0 for log in self.logs) or all(log.span.closed() for log in self.logs) and enough(self):
+                return
+
+    def reach_index(self, index):
+        if not all(log.span and log.span.reaches(index) for log in self.logs):
+            self.reach(lambda _: all(log.span.reaches(index) for log in self.logs))
+
+    def settle(self):
+        """Makes the rewinds of the two logs agree where the first row of a run is lost in one of them, or not yet written."""
+        spans = [log.span for log in self.logs]
+        if len(spans) < 2 or not (spans[0].rewinds or spans[1].rewinds):
+            return
+        one, two = spans
+        for back in range(1, min(len(one.rewinds), len(two.rewinds)) + 1):
+            a, b = one.rewinds[-back], two.rewinds[-back]
+            if a[1] != b[1] and abs(a[1] - b[1]) <= DISORDER:
+                late, mark, index = (one, a, b[1]) if a[1] > b[1] else (two, b, a[1])
+                late.rewinds[-back] = (mark[0], index, mark[2])
+                late.live[index:mark[1]] = bytes(mark[1] - index)
+                late.users = [user for user in late.users if not index <= user < mark[1]]
+        if len(one.rewinds) != len(two.rewinds):
+            self.settle_single(*sorted(self.logs, key=lambda log: -len(log.span.rewinds)))
+
+    def settle_single(self, rewound, other):
+        """A rewind that stands in one log only: the other has not got it yet, or began anew before its index."""
+        (_, index, height), ahead, top = rewound.span.rewinds[-1], other.span, len(rewound.span.live)
+        if top + 2 < len(ahead.live) <= height + 2 and ahead.live[index]:
+            ahead.cut(index if ahead.last > top + 1 else top, other.end)
+
+    def places(self, log, number, first, last):
+        """(index, log's number, offset, length) of a log's live rows in [first, last), rising: late rows are put in their place."""
+        from heapq import heappop, heappush
+        heap, dead = [], log.span.is_dead if log.span.rewinds else None
+        for index, offset, length, _ in self.lines(log, log.span.start):
+            if first <= index < last and not (dead and dead(index, offset)):
+                heappush(heap, (index, number, offset, length))
+                if len(heap) > DISORDER:
+                    yield heappop(heap)
+            elif index >= last + DISORDER and not dead:
+                break
+        while heap:
+            yield heappop(heap)
+
+    def merged(self, first=0, last=None):
+        """(index, log's number, offset, length) of the live rows of both logs, rising; where both have one, that of the full log."""
+        from heapq import merge
+        self.reach_index(first)
+        last, done = MOST_STEPS if last is None else last, -1
+        for place in merge(*[self.places(log, number, first, last) for number, log in enumerate(self.logs)]):
+            if place[0] != done:
+                yield place
+            done = place[0]
+
+    def rows(self, first=0, last=None):
+        return Rows(self, self.merged(first, last))
+
+    def load(self, index, number, offset, length):
+        """The Step at a place, or None where it cannot be read, neither there nor in the other log."""
+        row = parse_line(self.logs[number].read(offset, length)) if length <= LONGEST_LINE else None
+        if isinstance(row, dict):
+            return Step(index, row, self.logs[number].full, length)
+        self.broken += 1
+        for other in range(number + 1, len(self.logs)):
+            for place in self.places(self.logs[other], other, index, index + 1):
+                return self.load(*place)
+        return None
+
+    def parsed(self, places):
+        """The Steps at places, without the noise."""
+        for place in places:
+            step = self.load(*place)
+            if step and step.type not in NOISE:
+                yield step
+
+    def steps(self, first=0, last=None):
+        """Live steps with first <= index < last, rising. Memory does not grow with the files."""
+        return self.parsed(self.merged(first, last))
+
+    def step(self, index):
+        """The live step of that index, noise too, or None."""
+        for place in self.merged(index, index + 1):
+            return self.load(*place)
+        return None
+
+    def bounds(self):
+        """(lowest, highest) index that lives, None where there is none; the lowest only as far as it was read."""
+        spans = [log.span for log in self.logs if log.span and log.span.first is not None]
+        return (min(s.lowest for s in spans), max(len(s.live) for s in spans) - 1) if spans else None
+
+    def users(self):
+        """Indexes of the live user turns in what was read, rising."""
+        found = set()
+        for log in self.logs:
+            found.update(user for user in log.span.users if user < len(log.span.live) and log.span.live[user])
+        return sorted(found)
+
+    def turns(self, before=None):
+        """Turns, newest first, of the steps below index `before`: only as much is read as is asked for."""
+        before = MOST_STEPS if before is None else before
+        wanted = 4
+        while before > 0:
+            self.reach(lambda _, wanted=wanted, before=before: self.has_turns(wanted, before))
+            starts = [user for user in self.users() if user < before][-wanted:]
+            whole = all(log.span.start == 0 for log in self.logs)
+            starts = [user for user in starts if whole or all(log.span.reaches(user) for log in self.logs)]
+            rows = self.rows(starts[0] if starts and not (whole and len(starts) < wanted) else 0, before)
+            for user in reversed(starts):
+                yield Turn(user, rows.slice(user, before), True)
+                before = user
+            if whole and len(starts) < wanted:
+                rest = rows.slice(0, before)
+                if len(rest):
+                    yield Turn(rest.indexes[0], rest, False)
+                return
+            wanted *= 4
+
+    def has_turns(self, wanted, before):
+        starts = [user for user in self.users() if user < before][-wanted:]
+        return len(starts) == wanted and all(log.span.reaches(starts[0]) for log in self.logs)
+
+
+def exit_code(step):
+    """The exit code of a command's result, or None: its own field, else the sentence in its text (transcript.md §3)."""
+    if step.exit_code is not None:
+        return step.exit_code
+    text = body(step)[:400]
+    for mark in ("The command exited with code ", "failed with exit code: "):
+        at = text.find(mark)
+        if at >= 0:
+            number = text[at + len(mark):at + len(mark) + 12].split(".")[0].split("\n")[0].strip()
+            return int(number) if number.lstrip("-").isdigit() else None
+    return None
+
+
+def user_text(step):
+    """What the user wrote: between the first <USER_REQUEST> and the last </USER_REQUEST>; without them all up to the host's metadata."""
+    text = step.content
+    first, last = text.find("<USER_REQUEST>"), text.rfind("</USER_REQUEST>")
+    if 0 <= first < last:
+        return text[first + len("<USER_REQUEST>"):last].strip()
+    return text.split("\n<ADDITIONAL_METADATA>")[0].strip()
+
+
+def body(step):
+    """The text of a row without the host's wrapping: a result without its times, a user's request, a notice's message."""
+    text = step.content
+    if step.type == "USER_INPUT":
+        return user_text(step)
+    if text.startswith("Created At: "):
+        lines = text.split("\n", 2)
+        rest = lines[1:] if len(lines) < 2 or not lines[1].startswith("Completed At: ") else lines[2:]
+        return "\n".join(rest).strip("\n")
+    if step.type == "SYSTEM_MESSAGE":
+        first, last = text.rfind("\n<SYSTEM_MESSAGE>\n"), text.rfind("</SYSTEM_MESSAGE>")
+        return text[first + 18:last].strip() if 0 <= first < last else text.strip()
+    return text
+
+
+class Outcome:
+    """How a result ended: `kind` is ok, failed (a command's exit code is not 0), error, denied or running; `code` (int or None), `text`."""
+    __slots__ = ("kind", "code", "text")
+
+    def __init__(self, kind, code=None, text=""):
+        self.kind, self.code, self.text = kind, code, text
+
+
+DENIALS = ("denied by pre-tool hook", "denied by user", "permission denied by the user", "user denied", "user rejected")
+
+
+def outcome(step):
+    """The Outcome of a result row, an ERROR_MESSAGE among them."""
+    if step.status == "ERROR" or step.type == "ERROR_MESSAGE" or step.error:
+        text = step.error or body(step)
+        mark = "Encountered error in step execution: "
+        text = text[len(mark):] if text.startswith(mark) else text
+        return Outcome("denied" if any(word in text[:400].lower() for word in DENIALS) else "error", None, text.strip())
+    if step.status == "RUNNING":
+        return Outcome("running")
+    code = exit_code(step)
+    return Outcome("failed" if code else "ok", code)
+
+
+def is_result(step):
+    """A row that answers a call: neither the user's, nor the model's, nor the host's own."""
+    if step.type == "ERROR_MESSAGE":
+        return True
+    return step.source != "SYSTEM" and step.type not in ("USER_INPUT", "PLANNER_RESPONSE", "SYSTEM_MESSAGE", "CHECKPOINT")
+
+
+def roles(step):
+    """The roles of a row, as query_transcript names them, the one to show first."""
+    if step.type == "ERROR_MESSAGE":
+        return ("error",)
+    if step.type == "USER_INPUT":
+        return ("user",)
+    if step.type == "PLANNER_RESPONSE":
+        return ("error", "assistant") if step.status == "ERROR" or step.error else ("assistant",)
+    if not is_result(step):
+        return ("system",)
+    return ("error", "tool") if step.status == "ERROR" or step.error else ("tool",)
+
+
+def pair_results(steps):
+    """(step, results) of rising steps: a model row comes with its results, in the order of its calls, None where there is none; every row that
+    is no such result comes by itself with []. Call k of row p is answered by row p+1+k (transcript.md §3), or, where other rows stand between
+    and the numbers agree, by the k-th result."""
+    waiting, rest = None, []
+    for step in steps:
+        if waiting and (step.type in ("PLANNER_RESPONSE", "USER_INPUT") or len(rest) > 4 * len(waiting.calls) + 64):
+            yield from paired(waiting, rest)
+            waiting, rest = None, []
+        if step.calls:
+            waiting = step
+        elif waiting:
+            rest.append(step)
+        else:
+            yield step, []
+    if waiting:
+        yield from paired(waiting, rest)
+
+
+def paired(model, rest):
+    count = len(model.calls)
+    answers = [step for step in rest if is_result(step)]
+    near = {step.index: step for step in answers}
+    results = [near.get(model.index + 1 + k) for k in range(count)]
+    if len(answers) == count or len(answers) > sum(1 for step in results if step):
+        left = [step for step in answers if step not in results]
+        results = answers[:] if len(answers) == count else [step or (left.pop(0) if left else None) for step in results]
+    yield model, results
+    for step in rest:
+        if step not in results:
+            yield step, []
+
+
+class Task:
+    """A background task's start: `number` (its row's index), `kind` (command or timer), `text` (what it runs), `log` (path or ""); its end:
+    `number` (None: all of them), `how` (finished, failed, canceled, fired, stopped)."""
+    __slots__ = ("number", "kind", "text", "log", "how")
+
+    def __init__(self, number, kind="", text="", log="", how=""):
+        self.number, self.kind, self.text, self.log, self.how = number, kind, text, log, how
+
+
+def after(text, mark, stop="\n"):
+    """What stands behind a mark, up to a stop; "" where there is no mark."""
+    at = text.find(mark)
+    return text[at + len(mark):].split(stop, 1)[0] if at >= 0 else ""
+
+
+def task_number(text):
+    """5 of "<conversation>/task-5" or "task-5", else None."""
+    number = text.rsplit("/", 1)[-1].rstrip()
+    return int(number[5:]) if number.startswith("task-") and number[5:].isdecimal() and len(number) < 15 else None
+
+
+def task_start(step):
+    """The Task that a row started, or None. The number must be the row's own: a quoted id proves nothing (transcript.md §4)."""
+    text = body(step)
+    if step.status != "RUNNING" or not text.startswith("Tool is running as a background task with task id: "):
+        return None
+    if task_number(after(text, "task id: ")) != step.index:
+        return None
+    about, log = after(text, "\nTask Description: ", "\nTask logs are available at: "), after(text, "\nTask logs are available at: ").strip()
+    return Task(step.index, "timer" if about.startswith("Timer: ") else "command", about.strip(), log[7:] if log.startswith("file://") else log)
+
+
+def task_end(step):
+    """The Task that a row ended, or None: the host's notice, the answer to a kill or to a status call, or a restart of the server."""
+    text = body(step)
+    if step.type == "SYSTEM_MESSAGE":
+        if "[Notice] All your subagents and background tasks have been stopped due to server restart" in text[:400]:
+            return Task(None, how="stopped")
+        number = task_number(after(text[:400], "sender=", " "))
+        if number is None:
+            return None
+        said = after(text, " content=", "\n")
+        for how in ("finished", "failed", "canceled"):
+            if said.startswith("Task id ") and said.rstrip().endswith(f'" {"was " if how == "canceled" else ""}{how} with result:'):
+                return Task(number, how=how)
+        return Task(number, how="fired")
+    if text.startswith('Task "') and after(text, '" ').startswith("cancelled."):
+        number = task_number(text[6:].split('"', 1)[0])
+        return None if number is None else Task(number, how="canceled")
+    if text.startswith("Task: ") and after(text, "\nStatus: ") in ("DONE", "ERROR"):
+        number = task_number(after(text, "Task: "))
+        return None if number is None else Task(number, how="finished" if after(text, "\nStatus: ") == "DONE" else "failed")
+    return None
+
+
+def notice(step, limit=200):
+    """A system row in one line: who sent it and what it says."""
+    text = body(step)
+    sender, said = after(text[:400], "sender=", " "), text.split(" content=", 1)[-1] if text.startswith("[Message]") else text
+    name = sender.rsplit("/", 1)[-1] if sender and sender != "system" else ""
+    said = " ".join(said.split("\n\nLog: ")[0].split())
+    return shorten(f"{name}: {said}" if name else said, limit)
+
+
+def size_of(count):
+    """A size as people read it: 20 B, 14.2 KB, 3.1 MB."""
+    return f"{count} B" if count < 1000 else f"{count / 1000:.1f} KB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
+
+
+def utf8(text):
+    return text.encode("utf-8", "replace")
+
+
+def head_of(text, limit):
+    """The first characters that fit into `limit` bytes."""
+    return utf8(text[:limit])[:max(0, limit)].decode("utf-8", "ignore")
+
+
+def tail_of(text, limit):
+    return utf8(text[-limit:])[-limit:].decode("utf-8", "ignore") if limit > 0 else ""
+
+
+def shorten(text, limit):
+    """A text of at most `limit` bytes: what does not fit is taken out of the middle, and how much it was stands there."""
+    size = len(utf8(text)) if len(text) * 4 > limit else 0
+    if size <= limit:
+        return text
+    mark = f" …[{size_of(size - limit)} left out]… "
+    room = limit - len(utf8(mark)) - 4
+    if room < 20:
+        return head_of(text, limit - 3) + "…" if limit > 3 else head_of(text, limit)
+    return head_of(text, room * 2 // 3) + mark + tail_of(text, room - room * 2 // 3)
+
+
+def fence(text, language=""):
+    """The text as a fenced block that nothing in it can close."""
+    longest = run = 0
+    for char in text:
+        run = run + 1 if char == "`" else 0
+        longest = max(longest, run)
+    mark = "`" * max(3, longest + 1)
+    return f"{mark}{language}\n{text}\n{mark}"
+
+
+def open_fence(text):
+    """The mark that would close the fenced block which the text leaves open, or ""."""
+    mark = ""
+    for line in text.split("\n"):
+        bare = line.lstrip(" >")
+        run = len(bare) - len(bare.lstrip(bare[:1])) if bare[:1] in ("`", "~") else 0
+        if run >= 3 and len(line) - len(bare) < 4:
+            if not mark:
+                mark = bare[:run] if bare[0] == "~" or "`" not in bare[run:] else ""
+            elif bare[0] == mark[0] and run >= len(mark) and not bare[run:].strip():
+                mark = ""
+    return mark
+
+
+def close_fences(text):
+    """The text with the fenced block closed that it leaves open."""
+    mark = open_fence(text)
+    return text + ("" if text.endswith("\n") else "\n") + mark if mark else text
+
+
+def clip(text, limit):
+    """At most `limit` bytes of Markdown, cut at a line where one is near, its fence closed."""
+    if len(utf8(text)) <= limit:
+        return text
+    room = limit - 4
+    while room > 0:
+        head = head_of(text, room)
+        line = head.rfind("\n")
+        done = close_fences((head[:line] if line > room * 3 // 4 else head).rstrip() + "…")
+        if len(utf8(done)) <= limit:
+            return done
+        room -= max(4, len(utf8(done)) - limit)
+    return head_of(text, limit)
+
+
+class Page:
+    """Markdown of at most `limit` bytes, built of blocks with a blank line between. add() takes a block or, where it does not fit, says False."""
+    __slots__ = ("limit", "blocks", "used")
+
+    def __init__(self, limit):
+        self.limit, self.blocks, self.used = limit, [], 0
+
+    def room(self):
+        """Bytes that the next block may have."""
+        return self.limit - self.used - (2 if self.blocks else 0)
+
+    def add(self, block, at=None):
+        size = len(utf8(block))
+        if size > self.room():
+            return False
+        self.used += size + (2 if self.blocks else 0)
+        self.blocks.insert(len(self.blocks) if at is None else at, block)
+        return True
+
+    def text(self):
+        return "\n\n".join(self.blocks)
 
 
 # ---- Tools over transcripts: read_transcript, query_transcript ------------------------------------------------------------------------

@@ -1,0 +1,57 @@
+"""What the tests of the transcript tools share: a home folder with conversations in it, and lines made up for them."""
+import json
+import os
+import shutil
+from pathlib import Path
+
+DATA = Path(__file__).resolve().parent / "data"
+QUIRKS = sorted(path.name for path in (DATA / "quirks").iterdir())
+SESSIONS = {"background_tasks": "b775490f592605694807a0c61f8d60f1", "three_turns_parent": "7524a5f4c115ee97f072c9b0887a4fb4",
+            "three_turns_subagent": "3512141f796bb505fb7af093b6205020"}
+LOGS = ".system_generated/logs"
+
+
+def brain(home, data="antigravity"):
+    return Path(home) / ".gemini" / data / "brain"
+
+
+def add_quirk(home, name, data="antigravity"):
+    """Copies the conversation of a quirk into the home; returns what is expected of it."""
+    shutil.copytree(DATA / "quirks" / name / "brain", brain(home, data), dirs_exist_ok=True)
+    return json.loads((DATA / "quirks" / name / "expected.json").read_text(encoding="utf-8"))
+
+
+def add_sessions(home, *names):
+    for name in names or SESSIONS:
+        shutil.copytree(DATA / "host_sessions" / name, brain(home), dirs_exist_ok=True)
+
+
+def row(index, text="", type="PLANNER_RESPONSE", source=None, **more):
+    source = source or {"USER_INPUT": "USER_EXPLICIT", "SYSTEM_MESSAGE": "SYSTEM"}.get(type, "MODEL")
+    created = f"2026-11-01T00:{index // 60 % 60:02}:{index % 60:02}Z"
+    value = {"step_index": index, "source": source, "type": type, "status": "DONE", "created_at": created}
+    return dict(value, content=text, **more)
+
+
+def user(index, text):
+    return row(index, f"<USER_REQUEST>\n{text}\n</USER_REQUEST>\n<ADDITIONAL_METADATA>\nx\n</ADDITIONAL_METADATA>", "USER_INPUT")
+
+
+def result(index, text="", type="RUN_COMMAND", **more):
+    return row(index, f"Created At: 2026-11-01T00:00:00Z\nCompleted At: 2026-11-01T00:00:01Z\n{text}", type, **more)
+
+
+def line(value, end=b"\n"):
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + end if isinstance(value, dict) else value
+
+
+def add(home, full=None, compact=None, name="c0ffee00-0000-4000-8000-000000000001", data="antigravity", changed=None):
+    """A conversation of these rows (dicts, or bytes as they are)."""
+    logs = brain(home, data) / name / LOGS
+    logs.mkdir(parents=True, exist_ok=True)
+    for file, rows in (("transcript_full.jsonl", full), ("transcript.jsonl", compact)):
+        if rows is not None:
+            (logs / file).write_bytes(b"".join(line(item) for item in rows))
+            if changed:
+                os.utime(logs / file, (changed, changed))
+    return name
