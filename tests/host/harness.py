@@ -20,7 +20,6 @@ from host.bridge import Bridge
 from host.scripted import ModelServer, text_of
 
 SCRIPTS = Path(__file__).resolve().parents[2]
-MATCHER = "*"
 
 
 def real_rtk():
@@ -51,11 +50,10 @@ class Place:
             script.chmod(script.stat().st_mode | stat.S_IXUSR)
 
     def install(self):
-        for name in ("agy_hook.py", "agy_mcp.py"):
-            shutil.copy(SCRIPTS / name, self.data)
-        command = f"{sys.executable} -I -S {self.data}/agy_hook.py PreToolUse"
-        handler = {"type": "command", "command": command, "timeout": 10}
-        self.hooks_file.write_text(json.dumps({"agy": {"PreToolUse": [{"matcher": MATCHER, "hooks": [handler]}]}}))
+        """Installs and registers both scripts as a person does; servers: name -> {command, args} of what is now in mcp_config.json."""
+        subprocess.run([sys.executable, "-I", "-S", str(SCRIPTS / "agy_mcp.py"), "install"], env=self.env, check=True, stdout=subprocess.PIPE,
+                       stdin=subprocess.DEVNULL, cwd=str(self.home), timeout=60)
+        self.servers = json.loads((self.hooks_file.parent / "mcp_config.json").read_text())["mcpServers"]
 
     def make_repository(self):
         (self.workspace / "big.txt").write_text("".join(f"line {n} of a long file\n" for n in range(1, 4001)))
@@ -138,10 +136,11 @@ class Played:
 
 
 def configuration(place, server, bridge, mcp):
-    ours = types.McpStdioServer(name="agy", command=sys.executable, args=["-I", "-S", str(place.data / "agy_mcp.py")], env=place.env)
+    servers = [types.McpStdioServer(name=name, command=entry["command"], args=entry.get("args", []), env={**place.env, **entry.get("env", {})})
+               for name, entry in place.servers.items() if mcp]
     return LocalOpenAIAgentConfig(
         base_url=server.url, model="scripted", workspaces=[str(place.workspace)], app_data_dir=str(place.data), save_dir=str(place.root / "save"),
-        policies=[policy.allow_all()], hooks=[bridge], mcp_servers=[ours] if mcp else [], env=place.env)
+        policies=[policy.allow_all()], hooks=[bridge], mcp_servers=servers, env=place.env)
 
 
 async def talk(config, prompts, wake, alarm):
@@ -156,7 +155,7 @@ async def talk(config, prompts, wake, alarm):
 
 
 def play(place, steps, prompts=("go on",), wake=0, mcp=True, alarm=60):
-    """Runs one conversation and returns what it left. `mcp`: with our server attached; `alarm`: seconds that one turn may take."""
+    """Runs one conversation and returns what it left. `mcp`: with the registered servers attached; `alarm`: seconds that one turn may take."""
     bridge = Bridge(str(place.hooks_file), str(place.data), [str(place.workspace)], place.env)
     with ModelServer(steps) as server:
         conversation = asyncio.run(talk(configuration(place, server, bridge, mcp), prompts, wake, alarm))

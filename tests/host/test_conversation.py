@@ -21,8 +21,13 @@ TOOLS = {  # tool of ours -> arguments, and texts that its answer about this con
 }
 
 
-def mcp(tool, arguments):
-    return "call_mcp_tool", {"ServerName": "agy", "ToolName": tool, "Arguments": arguments}
+def server(place):
+    """The name under which our server is registered."""
+    return next(iter(place.servers))
+
+
+def mcp(place, tool, arguments):
+    return "call_mcp_tool", {"ServerName": server(place), "ToolName": tool, "Arguments": arguments}
 
 
 def shell(place, command):
@@ -50,8 +55,8 @@ def steps(place):
         ("view_file", {"AbsolutePath": str(place.workspace / "small.py")}),
         lambda messages: shell(place, f"cat {place.brain(place.conversation())}/logs/transcript.jsonl"),
         lambda messages: ("view_file", {"AbsolutePath": f"{place.brain(place.conversation())}/logs/transcript_full.jsonl"}),
-        *(mcp(tool, arguments) for tool, (arguments, _) in TOOLS.items()),
-        ("read_resource", {"ServerName": "agy", "Uri": "agy://rules"}),
+        *(mcp(place, tool, arguments) for tool, (arguments, _) in TOOLS.items()),
+        ("read_resource", {"ServerName": server(place), "Uri": "agy://rules"}),
         "All done.",
     ]
 

@@ -62,6 +62,9 @@ def test_the_host_answered_every_poll(played):
 
 
 def test_exactly_the_first_poll_passes(played, tmp_path):
+    (tmp_path / ".gemini/antigravity").mkdir(parents=True)
     decisions = [decide(payload, now, str(tmp_path)) for payload, now in polls(played)]
     assert [d.decision if d else "allow" for d in decisions] == ["allow", "deny", "deny", "deny", "allow"], decisions
     assert all(d.reason.startswith("[agy:polling]") for d in decisions[1:4]), decisions
+    ledger = json.loads((tmp_path / f".gemini/antigravity/agy_state/ledger/{played.conversation}.json").read_text())
+    assert (ledger["checks"], ledger["strikes"]) == (1, 3)
