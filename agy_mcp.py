@@ -1646,6 +1646,1473 @@ class Page:
 
 # ---- Installation: install, uninstall, status, explain --------------------------------------------------------------------------------
 
+NAME = "agy-context-saver"  # our key in hooks.json and in mcpServers
+SCRIPTS = ("agy_hook.py", "agy_mcp.py")
+HANDLER_TIMEOUT = 10  # whole seconds: a float drops the file (host.md §1); the hook ends by itself long before
+GROUPED_EVENTS, FLAT_EVENTS = ("PreToolUse", "PostToolUse"), ("SessionStart", "PreInvocation", "PostInvocation", "Stop")  # host.md §1
+FALLBACKS = {"PreToolUse": '{"decision": "allow"}'}  # what the shell answers where Python itself is gone; other events: {}
+PROBE = "agy-installation-probe"  # the conversation id of our own test calls, so that they are not taken for a session's
+
+
+class Fields:
+    """A small record: the names in __slots__, given in their order. collections is not imported for it: that costs at each start."""
+    __slots__ = ()
+
+    def __init__(self, *values):
+        for name, value in zip(self.__slots__, values):
+            setattr(self, name, value)
+
+    def changed(self, **named):
+        return type(self)(*[named.get(name, getattr(self, name)) for name in self.__slots__])
+
+    def as_dict(self):
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Site(Fields):
+    """Where things go. home and source (the folder this file lies in): str; workspace: str, or None for the global files; python: the
+    interpreter to register, absolute."""
+    __slots__ = ("home", "workspace", "python", "source")
+
+
+class Change(Fields):
+    """One file to write. kind: script, config, rules or wrapper; old, new: bytes, None for no such file; said: a line for people; backup:
+    whether a copy of the old one is kept."""
+    __slots__ = ("path", "kind", "old", "new", "said", "backup")
+
+
+class Layer(Fields):
+    """One line of status. state: ok, note, missing, stale, doubled, disabled, broken or slow; fix: the command or step that mends it, or ""."""
+    __slots__ = ("name", "state", "detail", "fix")
+
+
+def data_folder(site):
+    return site.home + "/.gemini/antigravity"
+
+
+def config_folder(site):
+    return site.workspace + "/.agents" if site.workspace else site.home + "/.gemini/config"
+
+
+def hooks_file(site):
+    return config_folder(site) + "/hooks.json"
+
+
+def servers_file(site):
+    return config_folder(site) + "/mcp_config.json"
+
+
+def rules_file(site):
+    return config_folder(site) + f"/rules/{NAME}.md"
+
+
+def unread_file(site):
+    """A hooks.json that the host lists, and never runs (host.md §1)."""
+    return site.home + "/.gemini/antigravity-cli/hooks.json"
+
+
+def record_file(site):
+    return state_folder(site.home) + "/install.json"
+
+
+def this_site(workspace=None):
+    """The Site of this process. A folder given with ~ or relative is made absolute."""
+    workspace = os.path.abspath(os.path.expanduser(workspace)) if workspace else None
+    source = os.path.dirname(os.path.realpath(__file__))
+    return Site(home_folder(environment()), workspace, stable_path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)), source)
+
+
+def stable_path(python):
+    """The same interpreter by a path that outlives an upgrade: Homebrew's versioned folder goes with each, its opt link stays."""
+    head, cellar, tail = python.partition("/Cellar/")
+    if not cellar or tail.count("/") < 2:
+        return python
+    formula, _version, rest = tail.split("/", 2)
+    stable = f"{head}/opt/{formula}/{rest}"
+    return stable if os.path.exists(stable) else python
+
+
+# JSON as text: where each member stands, so that one can be set or taken out and every other byte stays.
+
+class JsonFault(ValueError):
+    """Text that is not the JSON it has to be. `at` is a character offset."""
+
+    def __init__(self, what, at):
+        super().__init__(what)
+        self.at = at
+
+
+class Node(Fields):
+    """A JSON value in a text. start, end: character offsets; items: what an object or list holds, else None; kind: the opening character."""
+    __slots__ = ("value", "start", "end", "items", "kind")
+
+
+class Item(Fields):
+    """key: None in a list; start: where the key, or the element, begins; comma: the offset of the comma behind it, or None."""
+    __slots__ = ("key", "start", "node", "comma")
+
+
+def json_text(value, indent=None):
+    from json import dumps
+    return dumps(value, indent=indent)
+
+
+def parse_tolerant(text):
+    """(Node, laxities) of one JSON document. Comments and trailing commas are understood and listed as (offset, what). JsonFault where the
+    text is not JSON even so."""
+    lax = []
+    try:
+        node = read_node(text, skip_blanks(text, 0, lax), lax)
+    except RecursionError:
+        raise JsonFault("nested too deep", 0) from None
+    end = skip_blanks(text, node.end, lax)
+    if end < len(text):
+        raise JsonFault("something follows the JSON value", end)
+    return node, sorted(lax)
+
+
+def skip_blanks(text, pos, lax):
+    while True:
+        while text[pos:pos + 1] in (" ", "\t", "\r", "\n"):
+            pos += 1
+        if text.startswith("//", pos):
+            lax.append((pos, "a comment"))
+            end = text.find("\n", pos)
+            pos = len(text) if end < 0 else end
+        elif text.startswith("/*", pos):
+            lax.append((pos, "a comment"))
+            end = text.find("*/", pos + 2)
+            if end < 0:
+                raise JsonFault("a comment that does not end", pos)
+            pos = end + 2
+        else:
+            return pos
+
+
+def read_node(text, pos, lax):
+    kind = text[pos:pos + 1]
+    if kind in ("{", "["):
+        return read_items(text, pos, lax)
+    value, end = read_scalar(text, pos)
+    return Node(value, pos, end, None, kind)
+
+
+def read_scalar(text, pos):
+    def refuse(name):
+        raise JsonFault(f"{name} is not JSON", pos)
+
+    if pos >= len(text):
+        raise JsonFault("the text ends where a value should be", pos)
+    from json import JSONDecodeError, JSONDecoder
+    try:
+        return JSONDecoder(parse_constant=refuse).raw_decode(text, pos)
+    except JSONDecodeError as error:
+        raise JsonFault(error.msg, error.pos) from None
+
+
+def read_items(text, start, lax):
+    kind = text[start]
+    closing, items, pos = "}" if kind == "{" else "]", [], skip_blanks(text, start + 1, lax)
+    while text[pos:pos + 1] != closing:
+        if pos >= len(text):
+            line, column = line_and_column(text, start)
+            raise JsonFault(f"the text ends, and the {kind} of line {line}, column {column} is still open", pos)
+        if items and items[-1].comma is None:
+            raise JsonFault(f"a comma or {closing} should be here", pos)
+        begin, key = pos, None
+        if kind == "{":
+            key, pos = read_key(text, pos, lax)
+        node = read_node(text, pos, lax)
+        pos, comma = skip_blanks(text, node.end, lax), None
+        if text[pos:pos + 1] == ",":
+            comma, pos = pos, skip_blanks(text, pos + 1, lax)
+        items.append(Item(key, begin, node, comma))
+    if items and items[-1].comma is not None:
+        lax.append((items[-1].comma, "a trailing comma"))
+    value = {i.key: i.node.value for i in items} if kind == "{" else [i.node.value for i in items]
+    return Node(value, start, pos + 1, items, kind)
+
+
+def read_key(text, pos, lax):
+    if text[pos] != '"':
+        raise JsonFault("a key in double quotes should be here", pos)
+    key, pos = read_scalar(text, pos)
+    pos = skip_blanks(text, pos, lax)
+    if text[pos:pos + 1] != ":":
+        raise JsonFault("a colon should be here", pos)
+    return key, skip_blanks(text, pos + 1, lax)
+
+
+def line_and_column(text, at):
+    return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+
+
+def line_end(text):
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def leading_blanks(text, at):
+    line = text[text.rfind("\n", 0, at) + 1:]
+    return line[:len(line) - len(line.lstrip(" \t"))]
+
+
+def indent_unit(text):
+    for line in text.split("\n"):
+        if line[:1] in (" ", "\t") and line.strip():
+            return leading_blanks(line, 0)
+    return "  "
+
+
+def member_text(text, key, value, indent, lines):
+    """`"key": value`, on one line or many, in the indentation and line ends that `text` has."""
+    if not lines:
+        return json_text(key) + ": " + json_text(value)
+    body = json_text(value, indent_unit(text)).replace("\n", "\n" + indent)
+    return json_text(key) + ": " + body.replace("\n", line_end(text))
+
+
+def same_line_end(text, at):
+    """Where the blanks and comments end that stand behind `at` on its line."""
+    while True:
+        pos = at
+        while text[pos:pos + 1] in (" ", "\t"):
+            pos += 1
+        if text.startswith("//", pos):
+            end = text.find("\n", pos)
+            end = len(text) if end < 0 else end
+            return end - (text[end - 1] == "\r")
+        end = text.find("*/", pos + 2) if text.startswith("/*", pos) else -1
+        if end < 0 or "\n" in text[pos:end]:
+            return at
+        at = end + 2
+
+
+def add_item(text, node, key, value):
+    """`text` with the member put in as the last of the object `node`. A trailing comma, and a comment on the last line, stay where they are."""
+    lines = not node.items or "\n" in text[node.start:node.end]
+    outer = leading_blanks(text, node.start)
+    if not node.items:
+        inner, closed = outer + indent_unit(text), "\n" in text[node.start:node.end]
+        member = line_end(text) + inner + member_text(text, key, value, inner, True)
+        return text[:node.start + 1] + member + ("" if closed else line_end(text) + outer) + text[node.start + 1:]
+    last, inner = node.items[-1], leading_blanks(text, node.items[0].start) if lines else ""
+    added = (line_end(text) + inner if lines else " ") + member_text(text, key, value, inner, lines)
+    if last.comma is not None:
+        at = same_line_end(text, last.comma + 1)
+        return text[:at] + added + "," + text[at:]
+    at = same_line_end(text, last.node.end) if lines else last.node.end
+    return text[:last.node.end] + "," + text[last.node.end:at] + added + text[at:]
+
+
+def drop_item(text, node, index):
+    """`text` without the item, the blanks before it and its comma: what add_item did is undone to the byte."""
+    item = node.items[index]
+    begin, end = item.start, item.node.end if item.comma is None else item.comma + 1
+    while text[begin - 1] in " \t\r\n":
+        begin -= 1
+    if item.comma is None and index:  # the last one: the comma before it goes too
+        comma = node.items[index - 1].comma
+        return text[:comma] + text[comma + 1:begin] + text[end:]
+    return text[:begin] + text[end:]
+
+
+def put_item(text, item, value):
+    """`text` with another value in the place of the item's."""
+    inner = leading_blanks(text, item.start)
+    alone = text[text.rfind("\n", 0, item.start) + 1:item.start].strip() == ""
+    return text[:item.start] + member_text(text, item.key, value, inner, alone) + text[item.node.end:]
+
+
+# What is ours in those files.
+
+def runs_script(words, stem):
+    """Whether a command line, as a list of words, starts our script `stem`, in any of the forms that people or we register. A word that only
+    names it (`lint.py --exclude agy_hook.py`) does not count."""
+    import re
+    for i, word in enumerate(words):
+        if re.search(rf"\bimport {stem}\b", word):
+            return True
+        before = list(words[:i])
+        while before and (before[-1].startswith("-") or before[-1].lower() == "/c"):
+            before.pop()
+        program = base_name(before[-1]).lower() if before else "python"
+        if base_name(word) in (stem + ".py", stem + ".cmd") and re.match(r"(?:python|pypy|py|cmd|env|sh|bash|exec|nice|call)[\d.]*(?:\.exe)?$", program):
+            return True
+    return False
+
+
+def base_name(path):
+    return path.replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def command_words(command):
+    """The words of a command line, read as sh reads it and as Windows does."""
+    import shlex
+    for text in (command, command.replace("\\", "/")):
+        try:
+            yield shlex.split(text)
+        except ValueError:
+            yield text.split()
+
+
+def is_our_handler(value):
+    command = value.get("command") if isinstance(value, dict) else None
+    return isinstance(command, str) and any(runs_script(words, "agy_hook") for words in command_words(command))
+
+
+def is_our_server(value):
+    if not isinstance(value, dict) or not isinstance(value.get("command"), str):
+        return False
+    args = value.get("args") if isinstance(value.get("args"), list) else []
+    return runs_script([value["command"]] + [a for a in args if isinstance(a, str)], "agy_mcp")
+
+
+def find_handler(node, outside=None):
+    """The chain of (Node, index) down to the first handler that is ours in a hooks.json, or None. outside: a hook name to leave out."""
+    for i, item in enumerate(node.items or ()):
+        if outside is not None and item.key == outside:
+            continue
+        if is_our_handler(item.node.value):
+            return [(node, i)]
+        below = find_handler(item.node)
+        if below:
+            return [(node, i)] + below
+    return None
+
+
+def drop_handler(text, chain):
+    """`text` without the handler, and without the group, event and name that held nothing else."""
+    chain = list(chain)
+    while len(chain) > 1 and all(i == chain[-1][1] or item.key in ("matcher", "enabled") for i, item in enumerate(chain[-1][0].items)):
+        chain.pop()
+    return drop_item(text, *chain[-1])
+
+
+def find_server(node):
+    """(the mcpServers Node, index) of the first server that is ours under another name, or None."""
+    for i, item in enumerate(node.items or ()):
+        if item.key != NAME and is_our_server(item.node.value):
+            return node, i
+    return None
+
+
+# The files as they should be. Pure: text in, text out; `text` is None where there is no file.
+
+def hooks_with(text, entry):
+    """hooks.json with `entry` under our name, once, and no handler of ours elsewhere; entry None: with nothing of ours. The text itself where
+    nothing is to change. JsonFault where the text is not strict JSON with an object at the top: the host drops such a file."""
+    body = (text or "").lstrip("\ufeff")  # the host reads no byte order mark: it goes with the first change
+    node = top_object(body)
+    if node is None:
+        return text if entry is None else json_text({NAME: entry}, 2) + "\n"
+    chain = find_handler(node, NAME)
+    while chain:
+        body = drop_handler(body, chain)
+        node = top_object(body)
+        chain = find_handler(node, NAME)
+    body = set_member(body, node, entry)
+    return text if entry is None and body == text.lstrip("\ufeff") else body
+
+
+def top_object(text, tolerant=False):
+    """The Node of the object that a file holds; None where it holds nothing, or null."""
+    if not text.strip():
+        return None
+    node, lax = parse_tolerant(text)
+    if lax and not tolerant:
+        at, what = lax[0]
+        raise JsonFault(f"{what}: the host reads strict JSON only, and drops this file whole", at)
+    if node.value is None:
+        return None
+    if node.kind != "{":
+        raise JsonFault("an object should be here", node.start)
+    return node
+
+
+def set_member(text, node, value):
+    """`text` with `value` under our name in the object `node`, once; None: without it."""
+    found = [i for i, item in enumerate(node.items) if item.key == NAME]
+    for i in reversed(found[1:] if value is not None else found):
+        text = drop_item(text, node, i)
+        node = read_node(text, node.start, [])
+    if value is None:
+        return text
+    if not found:
+        return add_item(text, node, NAME, value)
+    item = node.items[found[0]]
+    return text if item.node.value == value else put_item(text, item, value)
+
+
+def servers_with(text, entry):
+    """mcp_config.json, likewise: `entry` under our name in mcpServers. Comments, trailing commas and a byte order mark stay."""
+    body = (text or "").lstrip("\ufeff")
+    mark = (text or "")[:len(text or "") - len(body)]
+    top = top_object(body, True)
+    if top is None:
+        return text if entry is None else mark + json_text({"mcpServers": {NAME: entry}}, 2) + "\n"
+    held = [item for item in top.items if item.key == "mcpServers"][-1:]
+    if not held or held[0].node.value is None:
+        if entry is None:
+            return text
+        return mark + (put_item(body, held[0], {NAME: entry}) if held else add_item(body, top, "mcpServers", {NAME: entry}))
+    servers = held[0].node
+    if servers.kind != "{":
+        raise JsonFault("mcpServers should hold an object", servers.start)
+    double = find_server(servers)
+    while double:
+        body = drop_item(body, *double)
+        servers = read_node(body, servers.start, [])
+        double = find_server(servers)
+    return mark + set_member(body, servers, entry)
+
+
+def without_ours(text, before, change):
+    """What uninstall leaves of a file that others changed since; None (no file) where there was none `before` and nothing else came in."""
+    cleaned = change(text, None)
+    body = cleaned.lstrip("\ufeff")
+    node = top_object(body, True)
+    if node is None:
+        return cleaned
+    if change is servers_with and node.value.get("mcpServers") == {} and '"mcpServers"' not in (before or ""):
+        at = [item.key for item in node.items].index("mcpServers")
+        body = drop_item(body, node, at)
+        return None if before is None and not top_object(body, True).items else body
+    return None if before is None and not node.items else cleaned
+
+
+# What we register.
+
+def load_hook(source):
+    """agy_hook.py as a module, from its bytes: nothing is written, no compiled copy is read. Raises what the source raises."""
+    import types
+    module = types.ModuleType("agy_hook")
+    exec(compile(source, "agy_hook.py", "exec"), module.__dict__)
+    return module
+
+
+def governed_tools(hook):
+    """{event: names of the tools that its hook has to see}, from the hook's own tables; "*" stands for all."""
+    guards = getattr(hook, "GUARDS", ())
+    before = {"run_command"}.union(*[guard.tools for guard in guards])
+    polling = [tool for guard in guards if guard.id == "polling" for tool in guard.tools]
+    after = getattr(hook, "POST_TOOLS", None)
+    return {"PreToolUse": sorted(before), "PostToolUse": sorted(polling if after is None else after)}
+
+
+def matcher(tools):
+    import re
+    return "*" if "*" in tools else "^(?:" + "|".join(re.escape(tool) for tool in tools) + ")$"
+
+
+def module_code(folder, stem):
+    """Python that runs a script as a module, so that its compiled copy is used: a script is compiled anew at every start. ASCII only."""
+    plain = folder.isascii() and folder.isprintable() and not set(folder) & {'"', "\\"}
+    literal = f'"{folder}"' if plain else ascii(folder)
+    return f"import sys; sys.path.insert(0, {literal}); import {stem}; sys.exit({stem}.main())"
+
+
+def hook_command(python, folder, event):
+    """The command line for `sh -c`. Where the interpreter is gone one day, the shell answers in its stead: else every call would be denied."""
+    import shlex
+    start = f"{shlex.quote(python)} -I -S -c {shlex.quote(module_code(folder, 'agy_hook'))} {event}"
+    return start + " || { cat >/dev/null; echo " + shlex.quote(FALLBACKS.get(event, "{}")) + "; }"
+
+
+def windows_command(python, folder, event, short, beside):
+    """The command line for `cmd /c`: an absolute program, no blank within a word, no quotes (host.md §1). short: a function that gives a
+    path's 8.3 form. Where that has blanks too: the wrapper agy_hook.cmd, by its path from hooks.json's folder, where `beside` says that it
+    can be reached so. ValueError where nothing is left."""
+    import ntpath
+    script = ntpath.normpath(folder + "\\agy_hook.py")
+    for form in (lambda path: path, short):
+        words = [form(python), "-I", "-S", form(script), event]
+        if all(words) and not any(set(word) & set(" \"'\t&^%") for word in words):
+            return " ".join(words)
+    if not beside:
+        raise ValueError(f"no path without blanks leads to {python} or {script}: install Python and the scripts where there is one")
+    return rf"C:\Windows\System32\cmd.exe /c ..\antigravity\agy_hook.cmd {event}"
+
+
+def short_path(path):
+    """The 8.3 form of a Windows path, "" where there is none."""
+    import ctypes
+    buffer = ctypes.create_unicode_buffer(1024)
+    return buffer.value if ctypes.windll.kernel32.GetShortPathNameW(path, buffer, 1024) else ""
+
+
+def start_command(site, event):
+    if sys.platform == "win32":
+        return windows_command(site.python, data_folder(site), event, short_path, not site.workspace)
+    return hook_command(site.python, data_folder(site), event)
+
+
+def hooks_entry(site, hook, now=None, enable=True):
+    """Our member of hooks.json. now: the one that stands there, whose other keys are kept; an `enabled: false` goes only with `enable`."""
+    kept = {key: value for key, value in (now if isinstance(now, dict) else {}).items() if key not in GROUPED_EVENTS + FLAT_EVENTS}
+    if enable:
+        kept.pop("enabled", None)
+    for event, tools in governed_tools(hook).items():
+        if tools:
+            handler = {"type": "command", "command": start_command(site, event), "timeout": HANDLER_TIMEOUT}
+            kept[event] = [{"matcher": matcher(tools), "hooks": [handler]}]
+    return kept
+
+
+def server_entry(site, now=None, enable=True):
+    """Our member of mcpServers, with an `env` or other keys that somebody added."""
+    kept = {key: value for key, value in (now if isinstance(now, dict) else {}).items() if not (enable and key == "disabled")}
+    return dict(kept, command=site.python, args=["-I", "-S", "-c", module_code(data_folder(site), "agy_mcp")])
+
+
+def member_of(text, *keys):
+    """What stands under a chain of keys in a file's text, or None, whatever is wrong with it."""
+    try:
+        value = parse_tolerant((text or "").lstrip("\ufeff"))[0].value
+    except JsonFault:
+        return None
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+# Reading and writing files.
+
+def file_text(path):
+    """(text, bytes) of a file; ("", None) where there is none. JsonFault where it is not UTF-8, OSError where it cannot be read."""
+    data = read_file(os.path.realpath(path))
+    if data is None:
+        if os.path.exists(path):
+            raise OSError(f"{path} cannot be read, or is no file")
+        return "", None
+    try:
+        return data.decode(), data
+    except UnicodeDecodeError as error:
+        kind = "UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "not UTF-8"
+        raise JsonFault(f"{kind}: save it as UTF-8", len(data[:error.start].decode())) from None
+
+
+def read_text(path):
+    return (read_file(os.path.realpath(path)) or b"").decode("utf-8", "replace")
+
+
+def hash_of(data):
+    import hashlib
+    return hashlib.sha256(data).hexdigest() if data is not None else ""
+
+
+def make_folder(path, record, mode=0o777):
+    """Makes a folder and those above it; the record keeps which, so that uninstall can take away the empty ones."""
+    if path and not os.path.isdir(path):
+        make_folder(os.path.dirname(path), record)
+        try:
+            os.mkdir(path, mode)
+            record.setdefault("folders", []).append(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+
+
+def write_atomic(path, data, mode=None):
+    """Writes beside and renames. mode: permission bits; None keeps those of the file that is there."""
+    there = os.stat(path) if os.path.exists(path) else None
+    temporary = f"{path}.{os.getpid()}.new"
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666 if mode is None else mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if there or mode is not None:
+            os.chmod(temporary, there.st_mode & 0o7777 if mode is None else mode)
+        if there and hasattr(os, "chown") and (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
+            keep_owner(temporary, there)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def keep_owner(path, there):
+    try:
+        os.chown(path, there.st_uid, there.st_gid)
+    except OSError:
+        pass  # only root can
+
+
+class InstallLock:
+    """One installation at a time. The lock file lies in the state folder, which is made for it, and never followed through a link."""
+
+    def __init__(self, site, record, patience=60):
+        self.site, self.record, self.patience = site, record, patience
+
+    def __enter__(self):
+        folder = state_folder(self.site.home)
+        make_folder(folder, self.record, 0o700)
+        if os.path.islink(folder):
+            raise OSError(f"{folder} is a link; remove it")
+        self.handle = os.open(folder + "/install.lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        deadline = time.monotonic() + self.patience
+        while not lock_now(self.handle):
+            if time.monotonic() > deadline:
+                os.close(self.handle)
+                raise OSError("another installation is running")
+            time.sleep(0.02)
+
+    def __exit__(self, *_error):
+        os.close(self.handle)
+
+
+def lock_now(handle):
+    try:
+        try:
+            from fcntl import LOCK_EX, LOCK_NB, flock
+            flock(handle, LOCK_EX | LOCK_NB)
+        except ImportError:  # Windows
+            from msvcrt import LK_NBLCK, locking
+            locking(handle, LK_NBLCK, 1)
+    except OSError:
+        return False
+    return True
+
+
+def load_record(site):
+    """What earlier installations did: files {real path: {before: text or null, after: hash, backups: [paths]}}, folders and workspaces."""
+    try:
+        record = parse_json((read_file(record_file(site)) or b"{}").decode())
+    except (ValueError, RecursionError):
+        return {}
+    kinds = {"files": dict, "folders": list, "workspaces": list}
+    return record if isinstance(record, dict) and all(isinstance(record.get(key, kind()), kind) for key, kind in kinds.items()) else {}
+
+
+def save_record(site, record):
+    record["files"] = {path: entry for path, entry in record.get("files", {}).items() if entry}
+    data = json_text(record, 1).encode()
+    if data != read_file(record_file(site)):
+        write_atomic(record_file(site), data, 0o600)
+
+
+def file_record(record, path):
+    """What the record holds on a file, as a dict that may be changed."""
+    files, real = record.setdefault("files", {}), os.path.realpath(path)
+    if not isinstance(files.get(real), dict):
+        files[real] = {}
+    return files[real]
+
+
+def back_up(real, entry):
+    """A copy beside the file, with a time stamp and the file's mode."""
+    import shutil
+    stem, more = f"{real}.{time.strftime('%Y%m%dT%H%M%S')}", 0
+    path = stem + ".bak"
+    while os.path.lexists(path):
+        more += 1
+        path = f"{stem}.{more}.bak"
+    shutil.copy2(real, path)
+    entry["backups"] = entry.get("backups", []) + [path]
+    return path
+
+
+def apply_change(change, record):
+    """Writes or removes one file. Returns the line that says so. OSError where it cannot be done."""
+    real, said = os.path.realpath(change.path), change.said
+    if change.backup:
+        said += "; as it was: " + back_up(real, file_record(record, change.path))
+    if change.new is None:
+        os.unlink(change.path if change.kind == "script" else real)  # a script may be a link to the copy that someone works on
+    else:
+        make_folder(os.path.dirname(real), record)
+        write_atomic(real, change.new, 0o755 if change.kind == "script" else None)
+    return said
+
+
+def is_read_only(path):
+    real = os.path.realpath(path)
+    return os.path.exists(real) and (not os.stat(real).st_mode & 0o222 or not os.access(real, os.W_OK))
+
+
+# Planning: what would be written, before anything is.
+
+class Plan:
+    """changes: what is to be written. faults: what stands in the way, one text each. right: what is as it should be already."""
+
+    def __init__(self):
+        self.changes, self.faults, self.right = [], [], []
+
+    def add(self, path, kind, old, new, said, known=None):
+        """known: the hash of the file as we wrote it last; another one in a config is backed up first."""
+        if old == new:
+            self.right.append(f"{path}: as it should be")
+        elif kind == "config" and is_read_only(path):
+            self.faults.append(f"{path} is read-only, and was not touched")
+        else:
+            self.changes.append(Change(path, kind, old, new, said, kind == "config" and old is not None and known != hash_of(old)))
+
+
+def plan_config(plan, path, change, make_entry, record, within):
+    """Plans our member of one file. change: hooks_with or servers_with; make_entry: the member there now -> the one to be; within: the keys
+    above it."""
+    text = ""
+    try:
+        text, data = file_text(path)
+        new = change(None if data is None else text, make_entry(member_of(text, *within, NAME))).encode()
+    except JsonFault as fault:
+        return plan.faults.append(json_trouble(path, text or read_text(path), fault, make_entry(None), within))
+    except OSError as error:
+        return plan.faults.append(str(error))
+    known = file_record(record, path)
+    plan.add(path, "config", data, new, f"{path}: {'written' if data is None else 'our entry put in'}", known.get("after"))
+    if data != new:
+        if data is None or known.get("after") != hash_of(data):
+            known["before"] = None if data is None else without_ours(text, text, change)
+        known["after"] = hash_of(new)
+
+
+def json_trouble(path, text, fault, entry, within):
+    line, column = line_and_column(text, fault.at)
+    whole = {NAME: entry}
+    for key in reversed(within):
+        whole = {key: whole}
+    return f"{path}, line {line}, column {column}: {fault}. It was not touched. What belongs into it:\n{json_text(whole, 2)}"
+
+
+def plan_scripts(site, plan):
+    """Plans both scripts; returns the hook as a module, or None with the fault told."""
+    sources = {name: read_file(f"{site.source}/{name}") for name in SCRIPTS}
+    missing = [name for name, data in sources.items() if not data]
+    if missing:
+        plan.faults.append(f"{site.source} holds no {' and no '.join(missing)}: the two scripts have to lie side by side")
+        return None
+    try:
+        hook = load_hook(sources["agy_hook.py"])
+    except Exception as error:
+        plan.faults.append(f"{site.source}/agy_hook.py does not start: {type(error).__name__}: {error}")
+        return None
+    for name, data in sources.items():
+        path = f"{data_folder(site)}/{name}"
+        old = read_file(path)
+        plan.add(path, "script", old, data, f"{path}: {script_version(old) or 'none'} -> {script_version(data)}")
+    return hook
+
+
+def script_version(data):
+    """`0.1.0 (3f2a91c04b77)` of a script's bytes: version and hash; "" of None."""
+    if data is None:
+        return ""
+    start = data.find(b'__version__ = "')
+    version = data[start + 15:data.find(b'"', start + 15)].decode("ascii", "replace") if start >= 0 else "no version"
+    return f"{version} ({hash_of(data)[:12]})"
+
+
+def plan_install(site, record, rules, enable):
+    plan = Plan()
+    hook = plan_scripts(site, plan)
+    if hook is None:
+        return plan
+    try:
+        command = start_command(site, "PreToolUse")
+    except ValueError as error:
+        plan.faults.append(str(error))
+        return plan
+    if "agy_hook.cmd" in command:
+        path = data_folder(site) + "/agy_hook.cmd"
+        wrapper = f'@"{site.python}" -I -S "%~dp0agy_hook.py" %*\r\n'.encode("mbcs" if sys.platform == "win32" else "utf-8")
+        plan.add(path, "wrapper", read_file(path), wrapper, f"{path}: written")
+    plan_config(plan, hooks_file(site), hooks_with, lambda now: hooks_entry(site, hook, now, enable), record, [])
+    plan_config(plan, servers_file(site), servers_with, lambda now: server_entry(site, now, enable), record, ["mcpServers"])
+    plan_unread(site, plan)
+    if rules:
+        path = rules_file(site)
+        plan.add(path, "rules", read_file(path), rules_text().encode(), f"{path}: rules for the model, written")
+        file_record(record, path)["after"] = hash_of(rules_text().encode())
+    return plan
+
+
+def rules_text():
+    return globals().get("RULES", "")
+
+
+def plan_unread(site, plan):
+    """Plans to take our entries out of the file that the host does not run, and only there where it can be read."""
+    try:
+        text, data = file_text(unread_file(site))
+        new = hooks_with(text, None) if data else text
+    except (JsonFault, OSError):
+        return
+    if new != text:
+        plan.add(unread_file(site), "config", data, new.encode(), f"{unread_file(site)}: our entry taken out, the host runs none of this file")
+
+
+# install, uninstall
+
+def install(site, dry_run=False, rules=False, enable=True):
+    """Puts everything where it belongs, or with `dry_run` says what would be done. Returns (lines for people, whether all went well).
+    enable: whether an entry that was switched off by hand is switched on again."""
+    record = load_record(site)
+    if dry_run:
+        plan = plan_install(site, record, rules, enable)
+        return show_plan(plan), not plan.faults
+    try:
+        with InstallLock(site, record):
+            record = merge_folders(load_record(site), record)
+            plan = plan_install(site, record, rules, enable)
+            lines = apply_plan(plan, record)
+            if site.workspace and site.workspace not in record.setdefault("workspaces", []):
+                record["workspaces"].append(site.workspace)
+            compile_script(site)
+            save_record(site, record)
+    except OSError as error:
+        return [f"not installed: {error}"], False
+    if not plan.faults:
+        proof, good = prove(site)
+        return lines + proof, good
+    return lines + plan.faults, False
+
+
+def merge_folders(record, made):
+    """The record as it is now, with the folders that were made on the way to its lock."""
+    record["folders"] = record.get("folders", []) + [path for path in made.get("folders", []) if path not in record.get("folders", [])]
+    return record
+
+
+def show_plan(plan):
+    lines = [f"would write: {change.said}" if change.new is not None else f"would remove: {change.said}" for change in plan.changes]
+    for change in plan.changes:
+        if change.kind in ("config", "rules", "wrapper"):
+            lines += text_diff(change)
+    return lines + plan.right + plan.faults + ["dry run: nothing was written"]
+
+
+def text_diff(change):
+    import difflib
+    old, new = ((data or b"").decode("utf-8", "replace").splitlines() for data in (change.old, change.new))
+    return list(difflib.unified_diff(old, new, change.path, change.path, lineterm=""))
+
+
+def apply_plan(plan, record):
+    lines = list(plan.right)
+    for change in plan.changes:
+        if change.kind == "script" and change.new is None and plan.faults:
+            continue  # what names a script is still there: a hook without its script denies every call
+        try:
+            lines.append(apply_change(change, record))
+        except OSError as error:
+            plan.faults.append(f"{change.path} could not be written: {error.strerror or error}")
+    return lines
+
+
+def compiled_files(site, present=True):
+    """The compiled copies of the two scripts; the one that this interpreter uses first, whether it is there or not, if not `present`."""
+    folder = data_folder(site) + "/__pycache__"
+    if not present:
+        return [f"{folder}/agy_hook.{sys.implementation.cache_tag}.pyc", f"{folder}/agy_mcp.{sys.implementation.cache_tag}.pyc"]
+    try:
+        return [f"{folder}/{name}" for name in sorted(os.listdir(folder)) if name.endswith(".pyc") and name.startswith(("agy_hook.", "agy_mcp."))]
+    except OSError:
+        return []
+
+
+def compile_script(site):
+    """Makes the compiled copies that the registered command reads. Without them everything works, more slowly."""
+    import py_compile
+    for script, compiled in zip(SCRIPTS, compiled_files(site, False)):
+        try:
+            if os.path.exists(compiled) and os.stat(compiled).st_mtime >= os.stat(f"{data_folder(site)}/{script}").st_mtime:
+                continue
+            py_compile.compile(f"{data_folder(site)}/{script}", compiled, doraise=True)
+        except (OSError, py_compile.PyCompileError):
+            pass
+
+
+def prove(site):
+    """Feeds the registered command a call of `git status`, and starts the registered server. Returns (lines, whether both answered)."""
+    handler, server = registered_handler(site, "PreToolUse"), member_of(read_text(servers_file(site)), "mcpServers", NAME)
+    payload = probe_payload(site, "run_command", {"CommandLine": "git status", "Cwd": site.home, "WaitMsBeforeAsync": 10000})
+    answer, seconds, fault = run_handler(site, handler, payload)
+    lines = [f"proof: git status -> {json_text(answer)} in {seconds * 1000:.0f} ms" if not fault else f"the hook does not answer: {fault}"]
+    took, wrong = probe_server(server)
+    lines.append(f"proof: the MCP server answers in {took * 1000:.0f} ms" if not wrong else f"the MCP server does not answer: {wrong}")
+    if not fault and not wrong:
+        lines.append("Restart Antigravity: it reads these files when it starts.")
+    return lines, not fault and not wrong
+
+
+def uninstall(site, dry_run=False, purge=False, restore=False):
+    """Takes out what install put in. purge: the state folder too; restore: configs as their first backup has them, whatever came since.
+    Returns (lines for people, whether all went well)."""
+    if not os.path.isdir(data_folder(site)) and not os.path.exists(hooks_file(site)) and not os.path.exists(servers_file(site)):
+        return ["nothing is installed here"], True
+    record = load_record(site)
+    if dry_run:
+        plan = plan_uninstall(site, record, restore)
+        return show_plan(plan), not plan.faults
+    try:
+        with InstallLock(site, record):
+            record = merge_folders(load_record(site), record)
+            plan = plan_uninstall(site, record, restore)
+            lines = apply_plan(plan, record)
+            lines += tidy(site, record, plan)
+            save_record(site, record)
+        lines += remove_state(site) if purge and not plan.faults and not site.workspace else []
+        remove_folders(site, record)
+    except OSError as error:
+        return [f"not uninstalled: {error}"], False
+    return lines + plan.faults, not plan.faults
+
+
+def plan_uninstall(site, record, restore):
+    """With a workspace: what is in its files; else everything, in the workspaces that the record knows too. The scripts go last, and only
+    where no file that names them is left."""
+    plan, others = Plan(), record.get("workspaces", [])
+    places = [site] if site.workspace else [site] + [site.changed(workspace=path) for path in others]
+    for place in places:
+        plan_removal(plan, hooks_file(place), hooks_with, record, restore)
+        plan_removal(plan, servers_file(place), servers_with, record, restore)
+        path = rules_file(place)
+        data = read_file(path)
+        if data is not None and hash_of(data) == file_record(record, path).get("after"):
+            plan.changes.append(Change(path, "rules", data, None, f"{path}: removed", False))
+    plan_unread(site, plan)
+    in_use = site.workspace and (registered_handler(site.changed(workspace=None), "PreToolUse") or set(others) - {site.workspace})
+    if plan.faults or in_use:
+        plan.right.append("The scripts stay: " + ("a file above may still name them." if plan.faults else "they are registered elsewhere too."))
+        return plan
+    for path in [f"{data_folder(site)}/{name}" for name in (*SCRIPTS, "agy_hook.cmd")] + compiled_files(site):
+        data = read_file(path)
+        if data is not None:
+            plan.changes.append(Change(path, "script", data, None, f"{path}: removed", False))
+    return plan
+
+
+def plan_removal(plan, path, change, record, restore):
+    entry = file_record(record, path)
+    text = ""
+    try:
+        text, data = file_text(path)
+        if data is None:
+            return
+        oldest = read_file(entry["backups"][0]) if restore and entry.get("backups") else None
+        if oldest is not None:
+            new = oldest
+        elif "before" in entry and entry.get("after") == hash_of(data):
+            new = entry["before"] if entry["before"] is None else entry["before"].encode()
+        else:
+            new = without_ours(text, entry.get("before", text), change)
+            new = new if new is None else new.encode()
+    except JsonFault as fault:
+        if "agy_" in read_text(path):
+            line, column = line_and_column(text or read_text(path), fault.at)
+            plan.faults.append(f"{path}, line {line}, column {column}: {fault}. It was not touched; take {NAME} out of it by hand")
+        return
+    except OSError as error:
+        return plan.faults.append(str(error))
+    said = "removed, there was none before" if new is None else "as its first backup has it" if oldest is not None else "our entry taken out"
+    plan.add(path, "config", data, new, f"{path}: {said}", entry.get("after"))
+
+
+def tidy(site, record, plan):
+    """After the files are as they were: a backup that says the same is taken away, the record forgets what is done with."""
+    lines = []
+    for change in plan.changes:
+        entry = file_record(record, change.path)
+        if change.kind not in ("config", "rules") or any(fault.startswith(change.path) for fault in plan.faults):
+            continue
+        now, kept = read_file(os.path.realpath(change.path)), []
+        for path in entry.get("backups", []):
+            if read_file(path) == now:
+                os.unlink(path)
+            elif os.path.exists(path):
+                kept.append(path)
+        lines += [f"{path}: kept, an older state of {change.path}" for path in kept]
+        entry.clear()
+        entry.update({"backups": kept} if kept else {})
+    if not plan.faults:
+        gone = [site.workspace] if site.workspace else record.get("workspaces", [])
+        record["workspaces"] = [path for path in record.get("workspaces", []) if path not in gone]
+    return lines
+
+
+def remove_state(site):
+    import shutil
+    shutil.rmtree(state_folder(site.home), ignore_errors=True)
+    return [f"{state_folder(site.home)}: removed"]
+
+
+def remove_folders(site, record):
+    """Those that installing made, where nothing is in them."""
+    for path in sorted([data_folder(site) + "/__pycache__", *record.get("folders", [])], key=len, reverse=True):
+        try:
+            os.rmdir(path)
+        except OSError:
+            pass
+
+
+# Test calls of what is registered.
+
+def registered_handlers(text, event):
+    """The commands of ours that a hooks.json registers for an event, in its order, whatever name they stand under."""
+    top = member_of(text)
+    found = []
+    for hooks in top.values() if isinstance(top, dict) else ():
+        listed = hooks.get(event) if isinstance(hooks, dict) else None
+        for group in listed if isinstance(listed, list) else ():
+            inner = group.get("hooks") if isinstance(group, dict) and isinstance(group.get("hooks"), list) else [group]
+            found += [handler["command"] for handler in inner if is_our_handler(handler)]
+    return found
+
+
+def registered_handler(site, event):
+    found = registered_handlers(read_text(hooks_file(site)), event)
+    return found[0] if found else None
+
+
+def probe_payload(site, tool, args):
+    return json_text({"toolCall": {"name": tool, "args": args}, "stepIdx": 0, "conversationId": PROBE, "workspacePaths": [site.home],
+                       "transcriptPath": "", "artifactDirectoryPath": "", "modelName": ""}).encode()
+
+
+def run_handler(site, command, payload):
+    """(answer, seconds, fault) of a registered command, started as the host starts it: by the shell, in the folder of hooks.json."""
+    import subprocess
+    if not command:
+        return None, 0, "it is not registered"
+    started = time.monotonic()
+    try:
+        done = subprocess.run(command, shell=True, cwd=config_folder(site), input=payload, capture_output=True, timeout=HANDLER_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, 0, f"{type(error).__name__}: {error}"
+    seconds = time.monotonic() - started
+    try:
+        answer = parse_json(done.stdout.decode())
+    except (ValueError, RecursionError):
+        answer = None
+    legal = isinstance(answer, dict) and answer.get("decision") in ("allow", "deny", "ask", "force_ask") and done.returncode == 0
+    trouble = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+    if legal and not trouble:
+        return answer, seconds, ""
+    return answer, seconds, f"exit {done.returncode}, {done.stdout[:120]!r} {' '.join(trouble)}"
+
+
+def probe_server(entry, attempts=3):
+    """(seconds, fault): the time from the start of a registered server to its exit, one `initialize` answered. The best of a few attempts."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("command"), str):
+        return 0, "it is not registered"
+    best, fault = 0, "no answer"
+    for _ in range(attempts):
+        seconds, fault = start_server([entry["command"], *entry.get("args", [])])
+        best = min(best or seconds, seconds)
+        if fault or best <= 1:
+            break
+    return best, fault
+
+
+def start_server(command):
+    import subprocess
+    opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize",
+               "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": PROBE, "version": __version__}}}
+    started = time.monotonic()
+    try:
+        done = subprocess.run(command, input=json_text(opening).encode() + b"\n", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=5)
+        answer = parse_json(done.stdout.split(b"\n")[0].decode())
+    except (OSError, TypeError, ValueError, subprocess.TimeoutExpired) as error:
+        return 0, f"{type(error).__name__}: {error}"[:200]
+    seconds = time.monotonic() - started
+    return seconds, "" if isinstance(answer, dict) and "result" in answer else f"it says {json_text(answer)[:120]}"
+
+
+# status: one function a layer, each Site -> list of Layer
+
+def install_command(site, command="install"):
+    import shlex
+    where = f" --workspace {shlex.quote(site.workspace)}" if site.workspace else ""
+    return f"{shlex.quote(site.python)} {shlex.quote(site.source + '/agy_mcp.py')} {command}{where}"
+
+
+def script_layers(site):
+    layers, versions = [], {}
+    for name in SCRIPTS:
+        data, here = read_file(f"{data_folder(site)}/{name}"), read_file(f"{site.source}/{name}")
+        versions[name] = script_version(data).split(" ")[0]
+        if data is None:
+            layers.append(Layer(name, "missing", f"not in {data_folder(site)}", install_command(site)))
+        elif here is not None and here != data:
+            layers.append(Layer(name, "stale", f"{script_version(data)}, here lies {script_version(here)}", install_command(site)))
+        else:
+            layers.append(Layer(name, "ok", script_version(data), ""))
+    if all(versions.values()) and len(set(versions.values())) > 1:
+        layers.append(Layer("versions", "stale", "the two scripts are of different versions", install_command(site)))
+    return layers
+
+
+def hooks_layers(site):
+    path = hooks_file(site)
+    try:
+        text, data = file_text(path)
+        top = top_object(text.lstrip("\ufeff"))
+    except JsonFault as fault:
+        line, column = line_and_column(read_text(path), fault.at)
+        return [Layer("hooks.json", "broken", f"line {line}, column {column}: {fault}; the host runs none of its hooks", f"mend {path}")]
+    except OSError as error:
+        return [Layer("hooks.json", "broken", str(error), f"look at {path}")]
+    faults = shape_faults(top.value) if top else []
+    if faults:
+        return [Layer("hooks.json", "broken", "; ".join(faults) + "; the host drops the whole file", f"mend {path}")]
+    if text.startswith("\ufeff"):
+        return [Layer("hooks.json", "broken", "a byte order mark, which the host does not read", install_command(site))]
+    state, detail = entry_state(site, text, top)
+    found = Layer("hooks.json", state, detail, "" if state == "ok" else install_command(site))
+    return [found] + ([start_layer(site)] if registered_handler(site, "PreToolUse") else [])
+
+
+def shape_faults(value):
+    """What makes the host drop a whole hooks.json (host.md §1), one sentence each."""
+    faults = []
+    for name, hooks in value.items():
+        for event in hooks if isinstance(hooks, dict) else ():
+            listed = hooks[event] if event in GROUPED_EVENTS + FLAT_EVENTS else []
+            for item in listed if isinstance(listed, list) else ():
+                grouped = isinstance(item, dict) and "hooks" in item
+                if event in FLAT_EVENTS and grouped:
+                    faults.append(f"{name}: {event} holds a group where a flat list belongs")
+                inner = item["hooks"] if grouped and isinstance(item["hooks"], list) else [item]
+                times = [handler["timeout"] for handler in inner if isinstance(handler, dict) and "timeout" in handler]
+                faults += [f"{name}: timeout {json_text(t)} is no whole number" for t in times if not isinstance(t, int) or isinstance(t, bool)]
+    return faults
+
+
+def entry_state(site, text, top):
+    """(state, detail) of our entry in a hooks.json that the host can read."""
+    handlers = registered_handlers(text, "PreToolUse")
+    now = member_of(text, NAME)
+    if not handlers:
+        return "missing", f"no entry of ours in {hooks_file(site)}"
+    if len(handlers) > 1 or find_handler(top, NAME) or [item.key for item in top.items].count(NAME) > 1:
+        return "doubled", "the hook is registered more than once: each call starts it that often"
+    if now.get("enabled") is False:
+        return "disabled", '"enabled": false switches our hooks off'
+    try:
+        hook = load_hook(read_file(data_folder(site) + "/agy_hook.py") or b"")
+        wanted = hooks_entry(site.changed(python=first_word(handlers[0]) or site.python), hook, now)
+    except Exception as error:
+        return "broken", f"the installed hook does not start: {type(error).__name__}: {error}"
+    differs = [event for event in GROUPED_EVENTS if now.get(event) != wanted.get(event)]
+    if not differs:
+        return "ok", "registered: " + ", ".join(f"{event} {now[event][0]['matcher']}" for event in GROUPED_EVENTS if event in now)
+    if all(part.get("hooks") == w.get("hooks") for e in differs for part, w in zip(now.get(e) or [{}], wanted.get(e) or [{}])):
+        return "stale", f"the matcher of {' and '.join(differs)} does not name the tools that the hook governs"
+    return "stale", f"{' and '.join(differs)}: not as this version registers it"
+
+
+def first_word(command):
+    words = next(command_words(command), [])
+    return words[0] if words and os.access(words[0], os.X_OK) else ""
+
+
+def start_layer(site):
+    """Runs the registered command with a call that no guard has anything to do with."""
+    answer, seconds, fault = run_handler(site, registered_handler(site, "PreToolUse"), probe_payload(site, PROBE, {}))
+    if fault:
+        return Layer("hook start", "broken", fault, install_command(site))
+    return Layer("hook start", "ok", f"the registered command answers {answer['decision']} in {seconds * 1000:.0f} ms", "")
+
+
+def unread_layers(site):
+    layers = []
+    text = read_text(unread_file(site))
+    if NAME in text or "agy_hook" in text:
+        layers.append(Layer("unread hooks", "stale", f"{unread_file(site)} names our hook, and the host runs nothing of that file", install_command(site)))
+    wide = registered_handlers(read_text(hooks_file(site.changed(workspace=None))), "PreToolUse")
+    for path in {*load_record(site).get("workspaces", []), site.workspace} - {None}:
+        if wide and registered_handler(site.changed(workspace=path), "PreToolUse"):
+            detail = f"registered for all and for {path}: each call there starts the hook twice"
+            layers.append(Layer("workspace", "doubled", detail, install_command(site.changed(workspace=path), "uninstall")))
+    return layers
+
+
+def other_hooks_layers(site):
+    """Hooks of others that rewrite too: they run beside ours, and leave alone what already starts with rtk (rtk.md §3)."""
+    import glob
+    layers = []
+    folders = [site.home + "/.gemini/config", *data_folders(site.home)] + ([site.workspace + "/.agents"] if site.workspace else [])
+    paths = [hooks_file(site)] + [p for folder in folders for p in sorted(glob.glob(glob.escape(folder) + "/plugins/*/hooks.json"))]
+    for path in dict.fromkeys(paths):
+        top = member_of(read_text(path))
+        for name, hooks in (top.items() if isinstance(top, dict) else ()):
+            if name != NAME and isinstance(hooks, dict) and '"rtk' in json_text(hooks.get("PreToolUse", "")).replace("/", '"'):
+                detail = f"{name} in {path} rewrites through rtk as well: right, but each call pays for both"
+                layers.append(Layer("other hooks", "note", detail, "switch one of the two off"))
+    return layers
+
+
+def rtk_layers(site):
+    import shutil
+    config, env = load_config(site.home, parse_json)[0], environment()
+    on_path = shutil.which("rtk")
+    usual = [site.home + "/.local/bin", site.home + "/.cargo/bin", "/opt/homebrew/bin", "/usr/local/bin", site.home + "/.gemini/antigravity/bin"]
+    told = os.path.expanduser(config["rtk"]) if config.get("rtk") else None
+    path = told if told and os.access(told, os.X_OK) else on_path or shutil.which("rtk", path=os.pathsep.join(usual))
+    if not path:
+        detail = "not found: commands run as they are, everything else works" + (f"; {told} is not to be run" if told else "")
+        return [Layer("rtk", "missing", detail, "install RTK, or name it in agy_config.json: {\"rtk\": \"/path/of/rtk\"}")]
+    version = run_quietly([path, "--version"], env)
+    answer = run_quietly([path, "rewrite", "--", "git status"], env)
+    place = f"{path}, " + ("on PATH" if path == on_path else "not on PATH, so that commands name it in full")
+    if answer and "git status" in answer:
+        return [Layer("rtk", "ok", f"{place}, {version}, rewrites git status to {answer}", "")]
+    return [Layer("rtk", "broken", f"{place}, {version or 'no version'}; it does not rewrite git status ({answer or 'no answer'})", f"{path} rewrite -- 'git status'")]
+
+
+def run_quietly(command, env):
+    import subprocess
+    try:
+        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace").strip()[:200]
+
+
+def server_layers(site):
+    path = servers_file(site)
+    try:
+        text, data = file_text(path)
+        top = top_object(text.lstrip("\ufeff"), True)
+    except JsonFault as fault:
+        line, column = line_and_column(read_text(path), fault.at)
+        return [Layer("mcp_config.json", "broken", f"line {line}, column {column}: {fault}", f"mend {path}")]
+    except OSError as error:
+        return [Layer("mcp_config.json", "broken", str(error), f"look at {path}")]
+    servers = member_of(text, "mcpServers")
+    ours = [key for key, value in (servers.items() if isinstance(servers, dict) else ()) if key == NAME or is_our_server(value)]
+    if not ours:
+        return [Layer("mcp_config.json", "missing", f"no entry of ours in {path}", install_command(site))]
+    entry, repair = servers[ours[0]], install_command(site)
+    if len(ours) > 1:
+        found = Layer("mcp_config.json", "doubled", "our server is registered as " + " and ".join(ours), repair)
+    elif entry.get("disabled") is True:
+        found = Layer("mcp_config.json", "disabled", '"disabled": true switches our server off', repair)
+    elif entry != server_entry(site.changed(python=entry.get("command")), entry, False) or not os.access(entry["command"], os.X_OK):
+        found = Layer("mcp_config.json", "stale", "our entry is not as this version registers it", repair)
+    else:
+        found = Layer("mcp_config.json", "ok", f"registered as {ours[0]}", "")
+    return [found, server_layer(entry, repair)]
+
+
+def server_layer(entry, repair):
+    seconds, fault = probe_server(entry)
+    if fault:
+        return Layer("server start", "broken", fault, repair)
+    return Layer("server start", "ok" if seconds <= 1 else "slow", f"answers initialize in {seconds * 1000:.0f} ms", "" if seconds <= 1 else repair)
+
+
+def state_layers(site):
+    folder = state_folder(site.home)
+    if os.path.islink(folder) or os.path.exists(folder) and not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
+        return [Layer("state", "broken", f"{folder} is a link, no folder, or not writable", f"ls -ld {folder}")]
+    files = [os.path.join(path, name) for path, _, names in os.walk(folder) for name in names]
+    size = sum(os.path.getsize(path) for path in files if os.path.exists(path))
+    return [Layer("state", "ok", f"{folder}, {size:,} bytes" if os.path.exists(folder) else f"{folder}, made when it is needed", "")]
+
+
+def config_layers(site):
+    path = data_folder(site) + "/agy_config.json"
+    config, faults = load_config(site.home, parse_json)
+    if faults:
+        return [Layer("configuration", "broken", f"{path}: " + "; ".join(faults), f"mend {path}; known keys: {', '.join(CONFIG_KEYS)}")]
+    return [Layer("configuration", "ok", f"{path} sets {', '.join(config)}" if config else "the defaults", "")]
+
+
+def decision_layers(site):
+    """The newest line that the hook wrote about a session of the user's: an installed hook that never fires shows here."""
+    lines = (read_file(state_folder(site.home) + "/decisions.jsonl") or b"").splitlines()
+    newest = max(((os.path.getmtime(path), path) for path in transcript_files(site)), default=(0, ""))[0]
+    active = f"; the newest transcript is of {clock_time(newest)}" if newest else ""
+    for line in reversed(lines):
+        try:
+            seen = parse_json(line.decode())
+            if seen["conversation"] != PROBE:
+                what = f"{seen['decision']} by {seen['guard'] or 'nobody'} on {seen['tool']}"
+                return [Layer("last decision", "ok", f"{clock_time(seen['time'])}: {what}{active}", "")]
+        except (ValueError, TypeError, KeyError):
+            continue
+    hint = "restart Antigravity and let it run `git status`" if newest else ""
+    return [Layer("last decision", "note", f"none yet by a session{active}; calls without objection are not logged", hint)]
+
+
+def clock_time(seconds):
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def transcript_files(site):
+    import glob
+    below = "/brain/*/.system_generated/logs/transcript.jsonl"
+    return [path for folder in data_folders(site.home) for path in glob.glob(glob.escape(folder) + below)]
+
+
+def surface_layers(site):
+    kinds = {"antigravity": "desktop", "antigravity-cli": "CLI", "antigravity-ide": "IDE"}
+    there = [f"{kinds[os.path.basename(folder)]} ({folder})" for folder in data_folders(site.home) if os.path.isdir(folder + "/brain")]
+    return [Layer("surfaces", "note", ", ".join(there) or "no conversation of any surface yet", "")]
+
+
+def unknown_layers(site):
+    return [Layer("not known", "note", "whether the running app has read these files: restart it after a change", ""),
+            Layer("not known", "note", "the host's own permission list: add command(rtk *) there, or rewritten commands ask again", "")]
+
+
+LAYERS = (script_layers, hooks_layers, unread_layers, other_hooks_layers, server_layers, rtk_layers, state_layers, config_layers, decision_layers,
+          surface_layers, unknown_layers)
+OPTIONAL = ("rtk",)  # worth having, and nothing is wrong without it
+
+
+def status(site):
+    """(layers, whether all is well). Starts the registered hook and server once each; writes nothing but what they write."""
+    layers = []
+    for look in LAYERS:
+        try:
+            layers += look(site)
+        except Exception as error:  # one broken thing must not hide the others
+            layers.append(Layer(look.__name__.replace("_layers", ""), "broken", f"{type(error).__name__}: {error}", ""))
+    return layers, all(is_well(layer) for layer in layers)
+
+
+def is_well(layer):
+    return layer.state in ("ok", "note") or layer.state == "missing" and layer.name in OPTIONAL
+
+
+def status_text(layers, well):
+    lines = [f"{layer.name:16} {layer.state:8} {layer.detail}" + (f"\n{'':16} {'->':8} {layer.fix}" if layer.fix else "") for layer in layers]
+    return "\n".join([*lines, "all is well" if well else "not all is well: " + ", ".join(dict.fromkeys(x.name for x in layers if not is_well(x)))])
+
+
+def status_value(layers, well):
+    return {"ok": well, "version": __version__, "layers": [layer.as_dict() for layer in layers]}
+
+
+def get_installation_status(arguments, context):
+    """The tool: the same as the command `status`."""
+    layers, well = status(this_site())
+    return status_text(layers, well), status_value(layers, well)
+
+
+def sync_installation(arguments, context):
+    """The tool: {checkOnly}. What somebody switched off by hand stays off: a session must not arm itself."""
+    site, check = this_site(), arguments.get("checkOnly") is True
+    lines, good = install(site, dry_run=check, enable=False)
+    layers, well = status(site)
+    text = "\n".join([line for line in lines if not line.startswith("proof")]) + "\n\n" + status_text(layers, well)
+    return text, dict(status_value(layers, well), done=lines, installed=good and not check)
+
+
+# explain: what the installed hook would decide, with nothing written
+
+def explain(site, payload):
+    """What the hook says to one payload (bytes), as a dict. It is the installed hook, else the one beside this file; its state is a copy."""
+    import shutil
+    import tempfile
+    path = next((p for p in (data_folder(site) + "/agy_hook.py", site.source + "/agy_hook.py") if os.path.exists(p)), None)
+    if path is None:
+        raise FileNotFoundError("no agy_hook.py: neither installed nor beside this script")
+    hook = load_hook(read_file(path))
+    config = load_config(site.home, hook.parse_json)[0]
+    with tempfile.TemporaryDirectory() as folder:
+        world = hook.World(dict(environment()), site.home, time.time(), config)
+        state, world.state = world.state, folder + "/agy_state"
+        if os.path.isdir(state):
+            shutil.copytree(state, world.state, ignore=shutil.ignore_patterns("*.lock", "install.json", "decisions*"))
+        call, outcome = hook.decide("PreToolUse", payload, world)
+        return explanation(path, hook, world, call, outcome)
+
+
+def explanation(path, hook, world, call, outcome):
+    decision = outcome.decision
+    answer = parse_json(hook.render("PreToolUse", decision, world).decode())
+    found = {"hook": path, "answer": answer, "decision": answer["decision"], "guard": decision.guard if decision else None}
+    if outcome.fault:
+        found["fault"] = outcome.fault
+    if call is None:
+        return found
+    found["tool"] = call.tool
+    if call.tool == "run_command":
+        found["commands"] = [{"words": list(command.words), "folder": command.cwd} for command in call.commands]
+        found["rtk"] = rtk_words(hook, world, call, outcome)
+    return found
+
+
+def rtk_words(hook, world, call, outcome):
+    return {"refused": outcome.refused or None}
+
+
+def read_payload(words, data):
+    """The payload bytes to explain: a command line given as words, else what stands on stdin, JSON or a bare command line."""
+    text = words if words is not None else data.decode("utf-8", "surrogateescape").strip()
+    if words is None and text.startswith("{"):
+        return data
+    call = {"name": "run_command", "args": {"CommandLine": text, "Cwd": os.getcwd(), "WaitMsBeforeAsync": 10000}}
+    return json_text({"toolCall": call, "stepIdx": 0, "conversationId": PROBE, "workspacePaths": [os.getcwd()]}).encode()
+
+
+# The commands that people type.
+
+def options_of(name, argv, about, flags):
+    """Parsed options; flags: {option: help}. --workspace takes a folder."""
+    import argparse
+    parser = argparse.ArgumentParser(prog=f"agy_mcp.py {name}", description=about)
+    kinds = {"--workspace": {"metavar": "DIR"}, "command": {"nargs": "?", "metavar": "COMMAND"}}
+    for flag, text in flags.items():
+        parser.add_argument(flag, help=text, **kinds.get(flag, {"action": "store_true"}))
+    return parser.parse_args(argv)
+
+
+WORKSPACE = {"--workspace": "the entries of this workspace, in DIR/.agents, instead of the global ones"}
+
+
+def report(lines, good):
+    print("\n".join(lines))
+    return 0 if good else 1
+
+
+def command_install(argv):
+    """`install`: 0 if everything is in its place and answers, else 1."""
+    given = options_of("install", argv, "Copies both scripts to ~/.gemini/antigravity and registers them, losing nothing that is there.", {
+        "--dry-run": "show what would be written, and write nothing", "--rules": "also write the rules for the model as a rule file", **WORKSPACE})
+    return report(*install(this_site(given.workspace), given.dry_run, given.rules))
+
+
+def command_uninstall(argv):
+    given = options_of("uninstall", argv, "Takes out exactly what install put in; state stays.", {
+        "--dry-run": "show what would be done, and do nothing", "--purge": "the state folder goes too",
+        "--restore-backups": "bring the configuration files back as they were before the first installation", **WORKSPACE})
+    return report(*uninstall(this_site(given.workspace), given.dry_run, given.purge, given.restore_backups))
+
+
+def command_status(argv):
+    """`status`: 0 only if all is well."""
+    given = options_of("status", argv, "Looks at every layer, runs what is registered, and names the command that mends what is wrong.", {
+        "--json": "for machines", **WORKSPACE})
+    layers, well = status(this_site(given.workspace))
+    return report([json_text(status_value(layers, well), 2) if given.json else status_text(layers, well)], well)
+
+
+def command_explain(argv):
+    given = options_of("explain", argv, "What the hook would decide on a command line, or on a payload on stdin; nothing is written.", {
+        "command": "a command line, as the model would send it; left out: a payload or a command line on stdin", "--json": "for machines"})
+    found = explain(this_site(), read_payload(given.command, b"" if given.command is not None else sys.stdin.buffer.read()))
+    return report([json_text(found, 2) if given.json else explain_text(found)], True)
+
+
+def explain_text(found):
+    """The same for people."""
+    lines = [f"decision   {found['decision']}" + (f", by {found['guard']}" if found["guard"] else ", no guard objects")]
+    lines += [f"reason     {found['answer']['reason']}"] if found["answer"].get("reason") else []
+    lines += [f"runs as    {name} = {json_text(value)}" for name, value in (found["answer"].get("overwrite") or {}).items()]
+    for command in found.get("commands", ()):
+        lines.append(f"reads      {' '.join(command['words'])}   in {command['folder'] or 'a folder that is not known'}")
+    for key in ("paths", "fault"):
+        lines += [f"{key:10} {found[key]}"] if found.get(key) else []
+    for key, value in (found.get("rtk") or {}).items():
+        lines += [f"rtk        {key}: {value}"] if value else []
+    return "\n".join([*lines, f"hook       {found['hook']}"])
+
 
 # ---- The tool table and main ----------------------------------------------------------------------------------------------------------
 # A new tool, prompt, resource or command is one entry here; what it is stands in its own section.
@@ -1667,7 +3134,10 @@ RESOURCES = (
 # What a client puts into the model's context when it connects.
 INSTRUCTIONS = "Reads this user's Antigravity conversations. Use these tools in place of opening transcript files."
 COMMANDS = {  # name -> function(arguments after it) -> exit code
-    # install uninstall status explain
+    "install": command_install,
+    "uninstall": command_uninstall,
+    "status": command_status,
+    "explain": command_explain,
 }
 
 
