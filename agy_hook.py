@@ -1290,7 +1290,7 @@ class Area:
                    for form in (path, real_path(path, self.links)))
 
 
-def matches(pattern, text):
+def glob_fits(pattern, text):
     """Whether a word with ANY, STAR, ONE, SET matches a name. A leading dot wants a dot, as in the shell."""
     if text[:1] == "." and pattern[:1] in (STAR, ONE, SET):
         return False
@@ -1321,10 +1321,10 @@ def pattern_rest(word, area):
     for holder in area.holders:
         wanted = [p for p in holder.split("/") if p]
         head, tail = parts[:len(wanted)], parts[len(wanted):]
-        if len(tail) < 2 or not all(matches(a, b) for a, b in zip(head, wanted)):
+        if len(tail) < 2 or not all(glob_fits(a, b) for a, b in zip(head, wanted)):
             continue
         sure = tail[1].strip(STAR + ANY) or len(tail) > 2 and tail[2] in INSIDE
-        if sure and matches(tail[1], ".system_generated"):
+        if sure and glob_fits(tail[1], ".system_generated"):
             return ["/" + "/".join(wanted + tail[:1])] + tail[2:]
     return None
 
@@ -1481,7 +1481,7 @@ def walks_into(command, area):
         if path and not is_pattern(path) and descends(command, path, area):
             return True
         if is_pattern(root) and not root.startswith(ANY) and area.above(tool_path(root.rpartition("/")[0] or ".", command.cwd, area.home)) == 1 \
-                and matches(root.rpartition("/")[2], ".system_generated"):
+                and glob_fits(root.rpartition("/")[2], ".system_generated"):
             return True
     return False
 
@@ -1508,7 +1508,7 @@ def descends(command, path, area):
         return False  # a list of names from far above, by size or age: nothing of a transcript is read
     globs = ["".join(ACTIVE.get(c, c) for c in w).rpartition("/")[2] for w in wanted]
     names = INTERNAL_NAMES + (("output.txt", "content.md") if near else ())
-    return not globs or any(matches(g, n) or n[:1] == "." and g[:1] in (STAR, ONE) and matches(ANY + g[1:], n) for g in globs for n in names)
+    return not globs or any(glob_fits(g, n) or n[:1] == "." and g[:1] in (STAR, ONE) and glob_fits(ANY + g[1:], n) for g in globs for n in names)
 
 
 def bounded_view(command):
@@ -1535,7 +1535,7 @@ def internal_verdict(rest, path, bounded, call, world):
         state = task_state(world, brain + "/.system_generated/logs", int(parts[1][5:-4][:9]), path)
         if state == "finished":
             return None if bounded else route_slice("The log of a finished task: read a part of it.", path, call, world)
-        add_strike(call, world)
+        add_strike(world, call)
         wants = " It waits for input: manage_task send_input or kill." if state == "waiting" else ""
         return deny("internal-state", f"task-{parts[1][5:-4]} is still running; its log grows and is not for polling.{wants} End your turn: the host "
                                       "wakes you when the task ends. manage_task kill and send_input are free.")

@@ -1,4 +1,5 @@
 """The lines that both scripts need stand in both, the same to the byte, and are few."""
+import ast
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ def shared(name):
 def test_both_scripts_hold_the_same_lines():
     assert shared("agy_hook.py") == shared("agy_mcp.py")
     assert len(shared("agy_hook.py")) <= 90
+
+
+@pytest.mark.parametrize("name", ["agy_hook.py", "agy_mcp.py"])
+def test_no_top_level_name_is_defined_twice(name):
+    tree = ast.parse((TOP / name).read_text(encoding="utf-8"))
+    names = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    assert sorted(set(names)) == sorted(names)
 
 
 @pytest.mark.parametrize("given, want", [
