@@ -1770,7 +1770,7 @@ def too_early(call, what, left, strikes, need):
     return deny("polling", text)
 
 
-def add_strike(world, call):
+def add_strike(call, world):
     """Counts a strike for a check that another guard denied, as reading the log of a running task; returns the strikes so far. Moves no window."""
     def strike(ledger):
         ledger["strikes"] += 1
@@ -1782,17 +1782,17 @@ def post_tool_use(call, world):
     """PostToolUse: a check that went out as force_ask has run, so the user approved it: it counts as allowed and the strikes end. It is known by
     its step, where the host names none by tool and arguments; toolCall may be null, tool is "" then (host.md §3). Any other call writes nothing."""
     path = f"{world.state}/ledger/{conversation_key(call.conversation)}.json"
-    if any(matches(entry, call) for entry in read_ledger(read_file(path, 1 << 20), world.now)["pending"]):
+    if any(is_about(entry, call) for entry in read_ledger(read_file(path, 1 << 20), world.now)["pending"]):
         in_ledger(world, call.conversation, lambda ledger: approve(ledger, call, world.now))
 
 
 def approve(ledger, call, now):
-    kept = [entry for entry in ledger["pending"] if not matches(entry, call)]
+    kept = [entry for entry in ledger["pending"] if not is_about(entry, call)]
     if len(kept) < len(ledger["pending"]):  # else another process was faster
         ledger["pending"], ledger["strikes"], ledger["checks"], ledger["last_check"] = kept, 0, ledger["checks"] + 1, now
 
 
-def matches(entry, call):
+def is_about(entry, call):
     """Whether a pending entry [step, tool, checksum] is about this call."""
     if call.tool and call.tool != entry[1]:
         return False
@@ -1813,14 +1813,15 @@ def in_ledger(world, conversation, rule):
 
     def change(data):
         ledger = read_ledger(data, world.now)
+        before = write_json(ledger)
         answers.append(rule(ledger))
-        new = write_json(ledger).encode()
-        return None if new == data else new
+        after = write_json(ledger)
+        return None if after == before else after.encode()
 
     name = conversation_key(conversation) + ".json"
     try:
         update_file(state_path(world, "ledger", name), change)
-        sweep(world.state + "/ledger", world.now)
+        sweep(world.state + "/ledger", name)
     except OSError:
         if not answers:
             change(read_file(f"{world.state}/ledger/{name}"))
@@ -1844,9 +1845,10 @@ def read_ledger(data, now):
     }
 
 
-def sweep(folder, now):
-    """At most once a day: removes ledgers untouched for 30 days, and their locks."""
-    marker = folder + "/.swept"
+def sweep(folder, written):
+    """At most once a day: removes ledgers untouched for 30 days, and their locks. The time is that of the ledger just written, so that a clock
+    that stands wrong removes nothing in use."""
+    marker, now = folder + "/.swept", posix.stat(f"{folder}/{written}").st_mtime
     try:
         if abs(now - posix.stat(marker).st_mtime) < 86400:
             return
@@ -1937,7 +1939,7 @@ def cron_gap(expression):
     if len(fields) == 1 and fields[0][0] == "@":
         return 3600 if fields[0] == "@hourly" else 86400
     try:
-        second, minute, hour = [cron_field(f, n) for f, n in zip((["0"] if len(fields) == 5 else []) + fields, (60, 60, 24))]
+        second, minute, hour = [cron_field(f, n) for f, n in zip(["0"][:len(fields) == 5] + fields, (60, 60, 24))] if len(fields) > 4 else ()
     except ValueError:
         return None
     times = [h * 3600 + m * 60 + s for h in hour for m in minute for s in second]
