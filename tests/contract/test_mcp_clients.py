@@ -3,6 +3,7 @@ made once. Where that cannot be made, the tests are skipped with a line that say
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,10 @@ pytestmark = pytest.mark.contract
 TOP = Path(__file__).resolve().parent.parent.parent
 CLIENT = Path(__file__).with_name("mcp_client.py")
 REQUIREMENTS = {"mcp1": ("mcp", "mcp>=1.30,<2", 1), "mcp2": ("mcp", "mcp>=2.3,<3", 2), "fastmcp": ("fastmcp", "fastmcp>=4.2,<5", 4)}
-CLIENTS = [("mcp1", "-"), ("mcp2", "auto"), ("mcp2", "legacy"), ("mcp2", "2026-07-28"), ("fastmcp", "auto"), ("fastmcp", "legacy")]
+PACKAGES = {"ts1": ("@modelcontextprotocol/sdk", "1"), "ts2": ("@modelcontextprotocol/client", "2")}
+MODES = {"mcp1": ["-"], "mcp2": ["auto", "legacy", "2026-07-28"], "fastmcp": ["auto", "legacy"],
+         "ts1": ["-"], "ts2": ["legacy", "auto", "2026-07-28"]}
+CLIENTS = [(client, mode) for client, modes in MODES.items() for mode in modes]
 
 
 def has(python, package, major):
@@ -22,33 +26,54 @@ def has(python, package, major):
     return subprocess.run([python, "-c", code], stderr=subprocess.DEVNULL).returncode == 0
 
 
-@functools.cache
-def environment(client):
-    """The Python of an environment with that client, or a sentence on why there is none."""
-    package, requirement, major = REQUIREMENTS[client]
-    if has(sys.executable, package, major):
-        return sys.executable, ""
-    folder = TOP / f".venv-{client}"
-    python = str(folder / "bin" / "python")
-    if folder.exists() and has(python, package, major):
-        return python, ""
-    maker = sys.executable if sys.version_info >= (3, 10) else pythons()[-1]
-    for command in ([maker, "-m", "venv", str(folder)], [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement]):
+def run_all(commands, what):
+    """Why one of these commands did not work, or ""."""
+    for command in commands:
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         except (OSError, subprocess.TimeoutExpired) as error:
-            return None, f"{requirement} could not be installed here: {error}"
+            return f"{what} could not be installed here: {error}"
         if done.returncode:
-            return None, f"{requirement} could not be installed here: {done.stderr.strip()[-200:]}"
-    return python, ""
+            return f"{what} could not be installed here: {done.stderr.strip()[-200:]}"
+    return ""
+
+
+def python_client(client, folder):
+    package, requirement, major = REQUIREMENTS[client]
+    python = str(folder / "bin" / "python")
+    if has(sys.executable, package, major):
+        return [sys.executable, str(CLIENT)], ""
+    if folder.exists() and has(python, package, major):
+        return [python, str(CLIENT)], ""
+    maker = sys.executable if sys.version_info >= (3, 10) else pythons()[-1]
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement]
+    return [python, str(CLIENT)], run_all([[maker, "-m", "venv", str(folder)], install], requirement)
+
+
+def node_client(client, folder):
+    package, major = PACKAGES[client]
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if not node or not npm:
+        return [], f"{package}: there is no node and npm here"
+    folder.mkdir(exist_ok=True)
+    script = str(shutil.copy(CLIENT.with_suffix(".mjs"), folder))
+    if (folder / "node_modules" / package / "package.json").exists():
+        return [node, script], ""
+    return [node, script], run_all([[npm, "install", "--silent", "--no-audit", "--prefix", str(folder), f"{package}@{major}"]], package)
+
+
+@functools.cache
+def environment(client):
+    """The start of the command line of that client, and "" or a sentence on why it cannot be had."""
+    return (python_client if client in REQUIREMENTS else node_client)(client, TOP / f".venv-{client}")
 
 
 def talk(client, mode, server, plan, home):
     """What the client got for each step of the plan; first of all, what it was greeted with."""
-    python, why = environment(client)
-    if python is None:
+    start, why = environment(client)
+    if why:
         pytest.skip(why)
-    command = [python, str(CLIENT), client, mode, sys.executable, "-I", "-S"] + server
+    command = start + [client, mode, sys.executable, "-I", "-S"] + server
     done = subprocess.run(command, input=json.dumps(plan), capture_output=True, text=True, timeout=120, env=dict(os.environ, HOME=str(home)))
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Traceback" not in done.stderr and "Failed to parse" not in done.stderr, done.stderr[-3000:]
@@ -69,7 +94,7 @@ def test_a_client_can_use_everything(client, mode, tmp_path):
     greeting, *found = talk(client, mode, SERVER, PLAN, tmp_path)
     (tools, prompts, resources, templates, said, pair, slow, wrong, broken, nope, who, prompt, rules, missing, given_up, together, big, large,
      ping) = found
-    if client != "fastmcp":
+    if "protocolVersion" in greeting:
         assert greeting["protocolVersion"] == ("2025-11-25" if mode in ("-", "legacy") else "2026-07-28")
     assert [tool["name"] for tool in tools["tools"]][:3] == ["echo", "pair", "slow"]
     assert prompts["prompts"][0]["arguments"] == [{"name": "question", "description": "What to ask.", "required": True}]
