@@ -376,7 +376,7 @@ def test_one_byte_at_a_time(python):
 
 
 @ALL
-@pytest.mark.parametrize("make", [echo, lambda text, key: request("tools/list", key=key)], ids=["calls", "lists"])
+@pytest.mark.parametrize("make", [echo, lambda text, key: request("tools/list", f'{{"pad":"{text}"}}', key)], ids=["calls", "lists"])
 def test_2000_requests_piped_before_any_reply_is_read(python, make):
     with Process(python=python) as server:
         server.send(INITIALIZE % "2025-11-25", *[make("x" * 100, str(key)) for key in range(2000)])
@@ -389,7 +389,7 @@ def test_2000_requests_piped_before_any_reply_is_read(python, make):
 @ALL
 @pytest.mark.parametrize("settings", [
     {"PYTHONIOENCODING": "cp932"}, {"LC_ALL": "C"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-    {"shell": "2>&-"}, {"shell": "2>/dev/null"}, {"PYTHONINTMAXSTRDIGITS": "0"},
+    {"shell": "2>&-"}, {"shell": "2>/dev/null"}, {"arguments": ["-X", "int_max_str_digits=0"] + SERVER},
 ], ids=str)
 def test_odd_surroundings(python, settings):
     with Process(python=python, **settings) as server:
@@ -399,6 +399,9 @@ def test_odd_surroundings(python, settings):
         assert got[1]["result"]["content"][0]["text"] == "é\u2028\U0001f600"
         assert got[2]["result"]["content"][0]["text"] == "quiet"
         assert got[None]["error"]["code"] == -32700
+        if os.path.isdir("/proc/self/fd"):  # where a tool's prints, children and mistakes go
+            assert [os.path.exists(f"/proc/{server.process.pid}/fd/{i}") for i in range(3)] == [True] * 3
+            assert os.readlink(f"/proc/{server.process.pid}/fd/0") == os.devnull
         assert server.end() == 0
         assert server.next() is None
 
