@@ -121,6 +121,7 @@ QUIET_SECONDS = 0.02  # between the last progress and the reply: a client that r
 LAST_SECONDS = 1.5  # what is left to the calls in hand once the input has ended (clients kill after 2 s)
 PARSE_ERROR, INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 UNKNOWN_RESOURCE, UNKNOWN_VERSION = -32002, -32022
+FAULTS = 5  # as many things wrong with the arguments are named
 SPARE_ARGUMENTS = ("toolAction", "toolSummary")  # the host's own habit (host.md §4): let through and dropped
 
 
@@ -245,7 +246,8 @@ def parse_json(text, rules=JsonRules):
     try:
         from _json import make_scanner
     except ImportError:
-        from json.scanner import make_scanner
+        from json import loads
+        return loads(text, strict=rules.strict, parse_int=rules.parse_int, parse_constant=rules.parse_constant)
     text = text.strip(" \t\r\n")
     try:
         value, end = make_scanner(rules)(text, 0)
@@ -350,6 +352,8 @@ def wanted(rule):
 def fit(path, value, rule, faults):
     """The value as its rule wants it; what is wrong with it goes into `faults` as sentences. Numbers and booleans sent as strings ("3", "true")
     and whole numbers sent as floats (3.0) are taken for what they plainly mean: models write them so."""
+    if len(faults) > FAULTS:  # enough said
+        return value
     _, convert, types = KINDS.get(rule.get("type"), (None, None, (object,)))
     meant = convert(value) if convert else value
     good = isinstance(meant, types) and (not isinstance(meant, bool) or bool in types or object in types)
@@ -368,8 +372,8 @@ def fit_object(path, given, schema, faults):
     properties, clean = schema.get("properties", {}), {}
     for key, value in given.items():
         if key not in properties:
-            if key not in SPARE_ARGUMENTS:
-                faults.append(unknown_argument(path, key, properties))
+            if key not in SPARE_ARGUMENTS and len(faults) <= FAULTS:
+                faults.append(unknown_argument(path, key[:100], properties))
         elif value is not None:  # null is how some models leave an argument out
             clean[key] = fit(path + key, value, properties[key], faults)
     for key, rule in properties.items():
@@ -391,8 +395,7 @@ def check_arguments(schema, given):
     """(arguments that fit, faults): `faults` is text that names each field, what was wrong and what is valid; "" where nothing is."""
     faults = []
     clean = fit_object("", given, schema, faults)
-    more = f" And {len(faults) - 5} more." if len(faults) > 5 else ""
-    return clean, " ".join(faults[:5]) + more
+    return clean, " ".join(faults[:FAULTS]) + (" And more." if len(faults) > FAULTS else "")
 
 
 # The methods: function(server, params, context) -> result, or ProtocolError.
@@ -586,9 +589,12 @@ class Job:
     def __call__(self, limit=MESSAGE_LIMIT):
         try:
             reply = None if self.context.stopped else self.reply(limit)
+            self.context.token = None  # no progress after the reply, whatever the tool has left running
             self.context.settle()
         except Cancelled:
             reply = None
+        except ToolError as error:  # of a prompt or a resource, which have no result that says isError
+            reply = failure(self.key, INVALID_PARAMS, str(error))
         except BaseException as error:  # the one place: whatever a tool does, its caller is answered and the worker lives
             reply = failure(self.key, INTERNAL_ERROR, f"{type(error).__name__}: {error}"[:1000])
         if self.server.running.get(self.key) is self.context:
@@ -655,16 +661,24 @@ class Lane:
             self.threads += more
         self.queue.put(work)
         if more:
-            _thread.start_new_thread(self.run, ())
+            try:
+                _thread.start_new_thread(self.run, ())
+            except RuntimeError:  # no more threads to be had: those that there are do it, or else the reader
+                self.threads -= 1
+                if not self.threads:
+                    self.step()
 
     def run(self):
         while True:
-            work = self.queue.get()
-            data = work() if callable(work) else work
-            if data:
-                self.write(data)
-            with self.lock:
-                self.pending -= 1
+            self.step()
+
+    def step(self):
+        work = self.queue.get()
+        data = work() if callable(work) else work
+        if data:
+            self.write(data)
+        with self.lock:
+            self.pending -= 1
 
 
 def private_descriptors():

@@ -44,6 +44,9 @@ class Process:
             command = ["/bin/sh", "-c", f'exec "$0" "$@" {shell}'] + command
         env = dict(os.environ, HOME=str(home or "/nonexistent"), **environment)
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+        self.watchdog = threading.Timer(6 * PATIENCE, self.process.kill)  # no test hangs on a pipe that nobody empties
+        self.watchdog.daemon = True
+        self.watchdog.start()
         self.lines = queue.Queue()
         self.reading = False
 
@@ -51,6 +54,7 @@ class Process:
         return self
 
     def __exit__(self, *_):
+        self.watchdog.cancel()
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):

@@ -18,6 +18,12 @@ def broken(arguments, context):
     raise {"KeyError": KeyError, "SystemExit": SystemExit, "ToolError": ToolError, "RecursionError": RecursionError}[arguments["error"]]("why \ud800")
 
 
+def ask(arguments, context):
+    if arguments["question"] == "raise":
+        raise ToolError("no such question")
+    return "Q: " + arguments["question"]
+
+
 def noise(arguments, context):
     print("printed")
     sys.stdout.flush()
@@ -55,8 +61,9 @@ TOOLS = (
         mode={"type": "string", "enum": ["compact", "full"]}, roles={"type": "array", "items": {"type": "string", "enum": ["user", "tool"]}},
         lastTurns={"type": "integer", "minimum": 0}), numbers),
 )
-PROMPTS = (Prompt("ask", "Asks.", (("question", "What to ask.", True),), lambda a, c: "Q: " + a["question"]),)
-RESOURCES = (Resource("agy://rules", "rules", "The rules.", "text/markdown", lambda c: "# Rules"),)
+PROMPTS = (Prompt("ask", "Asks.", (("question", "What to ask.", True),), ask),)
+RESOURCES = (Resource("agy://rules", "rules", "The rules.", "text/markdown", lambda c: "# Rules"),
+             Resource("agy://broken", "broken", "Raises.", "text/plain", lambda c: {}["missing"]))
 
 
 if __name__ == "__main__":
