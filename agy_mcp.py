@@ -1653,9 +1653,924 @@ class Page:
 
 
 # ---- Tools over transcripts: read_transcript, query_transcript ------------------------------------------------------------------------
+CONVERSATION_RULE = {"type": "string", "description": "id or path in a brain folder; default: this conversation"}
+BYTES_RULE = {"type": "integer", "default": 4000, "minimum": 300, "maximum": 1000000}
+READ_TRANSCRIPT = {"type": "object", "properties": {
+    "conversationId": CONVERSATION_RULE,
+    "lastTurns": {"type": "integer", "default": 3, "minimum": 0, "description": "0: all"},
+    "mode": {"enum": ["compact", "full"], "default": "compact"},
+    "includeThinking": {"type": "boolean", "default": False},
+    "maxBytes": BYTES_RULE,
+    "before": {"type": "integer", "minimum": 0, "description": "only steps below this index"},
+    "view": {"enum": ["turns", "digest"], "default": "turns", "description": "digest: goals, decisions, files, commands, open errors"},
+    "keepTurns": {"type": "integer", "default": 1, "minimum": 1, "description": "digest: newest turns not in it"},
+    "focus": {"type": "string", "description": "digest: what to rank first"},
+}}
+READ_TRANSCRIPT_TEXT = "Read the last turns of an Antigravity conversation as Markdown, or a digest of it. Use instead of opening transcript files."
+ROLES = ("user", "assistant", "tool", "system", "error", "all")
+QUERY_TRANSCRIPT = {"type": "object", "properties": {
+    "conversationId": {"type": "string", "description": "as in read_transcript; * : all conversations"},
+    "query": {"type": "string", "description": "plain words, any case"},
+    "regex": {"type": "boolean", "default": False},
+    "roles": {"type": "array", "items": {"enum": list(ROLES)}, "default": ["user", "assistant"], "description": "tool: results"},
+    "startStep": {"type": "integer", "minimum": 0}, "endStep": {"type": "integer", "minimum": 0}, "lastTurns": {"type": "integer", "minimum": 0},
+    "includeThinking": {"type": "boolean", "default": False}, "includeToolCalls": {"type": "boolean", "default": True},
+    "maxResults": {"type": "integer", "default": 5, "minimum": 1, "maximum": 100},
+    "summaryOnly": {"type": "boolean", "default": False},
+    "stepIndex": {"type": "integer", "minimum": 0, "description": "show this step whole, no search"},
+    "field": {"type": "string", "description": "of stepIndex: content, thinking, tool_calls, tool_args[:NAME], result, output (spilled or task log)"},
+    "maxBytes": BYTES_RULE, "offset": {"type": "integer", "default": 0, "minimum": 0, "description": "bytes of a step, or hits, to pass over"},
+}}
+QUERY_TRANSCRIPT_TEXT = "Find where something was said or done in one or all conversations, or page through one step or its saved output."
+FIELDS = ("content", "thinking", "tool_calls", "tool_args", "tool_args:NAME", "result", "output")
+HOST_ARGUMENTS = ("toolAction", "toolSummary")  # captions of the host's own interface
+
+
+def given(arguments, schema):
+    """The arguments with the schema's defaults: for calls that do not come over the wire."""
+    values = {key: rule["default"] for key, rule in schema["properties"].items() if "default" in rule}
+    values.update((key, value) for key, value in arguments.items() if value is not None)
+    return values
+
+
+def asked_conversation(arguments, context):
+    return find_conversation(arguments.get("conversationId"), home_folder(environment()), context.conversation)
+
+
+def call_text(tool, conversation, **arguments):
+    """A call that works as it stands, as one line of code."""
+    return code(f"{tool} {encode_unicode(dict({'conversationId': conversation.id}, **arguments))}")
+
+
+def code(text):
+    """Text as a code span on one line."""
+    text = " ".join(text.split())
+    runs = [len(run) for run in "".join(c if c == "`" else " " for c in text).split()]
+    mark = "`" * (1 if not runs else next(n for n in range(1, 99) if n not in runs))
+    pad = " " if text[:1] == "`" or text[-1:] == "`" or not text else ""
+    return mark + pad + text + pad + mark
+
+
+def moment(step):
+    """2026-11-29 20:36"""
+    return step.created[:16].replace("T", " ")
+
+
+class Style:
+    """How much of everything is shown, in bytes: texts of user and model, results, one argument."""
+    __slots__ = ("text", "result", "argument", "thinking")
+
+    def __init__(self, text, result, argument, thinking):
+        self.text, self.result, self.argument, self.thinking = text, result, argument, thinking
+
+    def within(self, room):
+        """The same in less room."""
+        return Style(min(self.text, room // 2), min(self.result, room // 3), min(self.argument, room // 6), self.thinking)
+
+
+STYLES = {"compact": (1500, 400, 160), "full": (1 << 40, 1 << 40, 1 << 40)}
+
+
+def read_transcript(arguments, context):
+    """The tool: arguments as READ_TRANSCRIPT says; Markdown of at most maxBytes."""
+    if arguments.get("view") == "digest":
+        return digest(arguments, context)
+    arguments = given(arguments, READ_TRANSCRIPT)
+    with Transcript(asked_conversation(arguments, context), context.check) as transcript:
+        return clip(turns_page(transcript, arguments), arguments["maxBytes"])
+
+
+def turns_page(transcript, arguments):
+    conversation, limit, before = transcript.conversation, arguments["maxBytes"], arguments.get("before")
+    style = Style(*STYLES[arguments["mode"]], arguments["includeThinking"])
+    wanted = arguments["lastTurns"] or MOST_STEPS
+    room, parts, left, lowest, top = limit - min(460, limit // 2), [], None, None, None
+    for turn in transcript.turns(before):
+        text = None
+        if len(parts) < wanted:
+            text, first, cut = turn_text(turn, style, room, not parts or room > 600)
+        if text is None:
+            left = turn
+            break
+        lowest, top = first, turn.rows.indexes[-1] if top is None else top
+        parts.append(text)
+        room -= len(utf8(text)) + 2
+        if cut:
+            left = turn
+            break
+    if not parts:
+        return nothing_there(transcript, before)
+    head = f"# Conversation {conversation.id}: steps {lowest}-{top}, {len(parts)} turn{'s' if len(parts) != 1 else ''}"
+    notes = "\n".join(left_out(transcript, left, lowest, arguments))
+    if limit < 600:  # what leads on comes before what is here
+        return clip("\n\n".join(parts[::-1]), limit - len(utf8(notes)) - 2) + "\n\n" + notes
+    return "\n\n".join([head] + parts[::-1] + ["---\n" + notes])
+
+
+def nothing_there(transcript, before):
+    transcript.reach_index(0)
+    name, bounds = transcript.conversation.id, transcript.bounds()
+    if bounds is None:
+        return f"Conversation {name} has no steps yet."
+    raise ToolError(f"There is no step below before={before}: the steps of conversation {name} are {bounds[0]} to {bounds[1]}.")
+
+
+def left_out(transcript, left, lowest, arguments):
+    """The lines that say what is not shown and which call shows it."""
+    conversation, notes, more = transcript.conversation, [], {}
+    for key in ("mode", "maxBytes"):
+        if arguments[key] != READ_TRANSCRIPT["properties"][key]["default"]:
+            more[key] = arguments[key]
+    if left is not None and left.first < lowest <= left.rows.indexes[-1]:
+        call = call_text("read_transcript", conversation, before=lowest, lastTurns=1, **more)
+        notes.append(f"Left out: earlier steps of this turn (it begins at step {left.first}): {call}")
+    elif left is not None:
+        if arguments["lastTurns"] != READ_TRANSCRIPT["properties"]["lastTurns"]["default"]:
+            more["lastTurns"] = arguments["lastTurns"]
+        notes.append(f"Left out: steps before {lowest}: {call_text('read_transcript', conversation, before=lowest, **more)}")
+    if transcript.skipped:
+        notes.append(f"{transcript.skipped} unreadable line{'s' if transcript.skipped != 1 else ''} skipped.")
+    if arguments["maxBytes"] >= 600:
+        notes.append(f"A step whole: {call_text('query_transcript', conversation, stepIndex=lowest)}")
+    return notes
+
+
+def turn_text(turn, style, room, needed):
+    """(Markdown, lowest step in it beside the user's, whether steps are missing); (None, …) where a turn that is not needed does not fit."""
+    user, steps, whole = newest_steps(turn, style, room)
+    head = user_block(user, style.within(room)) if user else ""
+    page, lowest = Page(room - len(utf8(head)) - 2), turn.first
+    blocks = list(pair_results(steps))
+    while blocks:
+        step, results = blocks.pop()
+        if not page.add(step_block(step, results, style), 0):
+            smaller = step_block(step, results, style.within(page.room())) if needed and page.room() > 60 else ""
+            if not page.blocks:  # the newest step alone is too large
+                smaller = clip(smaller, page.room())
+            if not smaller or not page.add(smaller, 0):
+                blocks.append(step)
+                break
+        lowest = step.index
+    whole = whole and not blocks
+    if not whole and not needed:
+        return None, lowest, True
+    return "\n\n".join(filter(None, [head, page.text()])), turn.first if whole else lowest, not whole
+
+
+def newest_steps(turn, style, room):
+    """(the turn's user row or None, its other steps, rising, as many of the newest as may be shown, whether these are all)."""
+    steps, size, whole = [], 0, True
+    for step in turn.rows.steps_backward():
+        if size > 2 * room + 2000:
+            whole = False
+            break
+        steps.append(step)
+        size += 30 + min(style.text, len(step.content)) + 40 * len(step.calls)
+    steps.reverse()
+    if turn.user and whole and steps and steps[0].type == "USER_INPUT":
+        return steps[0], steps[1:], whole
+    while steps and not whole and is_result(steps[0]):  # its call is not among them
+        del steps[0]
+    return next(turn.rows.slice(turn.first, turn.first + 1).steps(), None) if turn.user else None, steps, whole
+
+
+def user_block(step, style):
+    return f"## User [step {step.index}, {moment(step)}]\n\n{close_fences(shorten(user_text(step), style.text))}"
+
+
+def step_block(step, results, style):
+    """One step as Markdown; a model's with its calls and their results."""
+    if step.type == "USER_INPUT":
+        return user_block(step, style)
+    if step.type == "PLANNER_RESPONSE" or step.calls:
+        return model_block(step, results, style)
+    text = " ".join(body(step).split())
+    if step.type == "SYSTEM_MESSAGE":
+        return f"- notice [step {step.index}] {notice(step)}"
+    if step.type == "CHECKPOINT":
+        about = shorten(text, min(style.text, 300))
+        return f"- checkpoint [step {step.index}]: the host's own summary of steps it dropped ({size_of(len(utf8(step.content)))}): {about}"
+    if is_result(step):
+        return f"- {step.type} [step {step.index}] {result_text(step, style)}"
+    state = f" {step.status}" if step.status not in ("", "DONE") else ""
+    return f"- {step.type}{state} [step {step.index}] {shorten(text, min(style.text, 400))}"
+
+
+def model_block(step, results, style):
+    lines = []
+    if step.thinking and style.thinking:
+        lines.append(f"> thinking [step {step.index}]: " + shorten(" ".join(step.thinking.split()), style.text))
+    if step.content:
+        lines.append(f"**Assistant** [step {step.index}]: " + close_fences(shorten(step.content.strip(), style.text)))
+    for number, call in enumerate(step.calls):
+        answer = results[number] if number < len(results) else None
+        shown_as = f" [step {answer.index}] " + result_text(answer, style) if answer else " (no result)"
+        args = code(call_arguments(call, style)) + " " if call.args else ""
+        lines.append(f"- **{call.name or '?'}** {args}->{shown_as}")
+    if step.error or step.status == "ERROR":
+        lines.append(f"- model error [step {step.index}]: " + shorten(" ".join((step.error or step.content).split()), min(style.text, 400)))
+    if not lines:
+        lines.append(f"**Assistant** [step {step.index}]: (nothing said)")
+    return "\n".join(lines)
+
+
+def call_arguments(call, style):
+    """`Name="value" Count=5 Long="beginning…" [14.2 KB]`"""
+    parts = []
+    for name, value in call.args.items():
+        if name in HOST_ARGUMENTS:
+            continue
+        text = value if isinstance(value, str) else encode_unicode(value)
+        size, cut = len(utf8(text)), name in call.truncated
+        if cut:
+            size += truncated_bytes(text)
+            text = text.rsplit("\n<truncated ", 1)[0]
+        if cut or size > style.argument:
+            room = min(style.argument, 1 << 20) // 2
+            text = head_of(text, room)
+            parts.append(f'{name}={encode_unicode(text)[:-1]}…" [{size_of(size)}]')
+        else:
+            parts.append(f"{name}={encode_unicode(value)}")
+    return " ".join(parts)
+
+
+def truncated_bytes(text):
+    """2206 of the mark `<truncated 2206 bytes>` at or near the end of a cut text (transcript.md §2), else 0."""
+    number = after(text[-60:], "<truncated ", " bytes>")
+    return int(number) if number.isdecimal() and len(number) < 16 else 0
+
+
+def result_text(step, style):
+    """How a result ended and what it says, shortened from the middle."""
+    end = outcome(step)
+    if end.kind in ("error", "denied"):
+        return f"{end.kind}: {shorten(' '.join(end.text.split()), min(style.result, 1000))}"
+    text, state = body(step).replace("\r\n", "\n"), f"exit {end.code}" if end.code is not None else ""
+    if end.kind == "running":
+        task = task_start(step)
+        return f"in the background as task-{step.index}: {shorten(' '.join(task.text.split()), 120)}" if task else "running"
+    if end.code is not None:
+        text = text.lstrip("\n")
+        text = text.partition("\n")[2] if text.startswith("The command ") else text
+        for mark in ("Output:\n", "Stdout:\n"):
+            text = text[len(mark):] if text.startswith(mark) else text
+    text = text.strip()
+    text = text[:-len("Stderr:")].strip() if text.endswith("Stderr:") else text
+    if not text:
+        return state or "done"
+    state = state + ": " if state else ""
+    if "\n" not in text and len(utf8(text)) <= min(style.result, 200):
+        return state + text
+    return f"{state}{size_of(len(utf8(text)))}\n" + fence(shorten(text, style.result))
+
+
+# query_transcript: one step
+
+
+def query_transcript(arguments, context):
+    """The tool: arguments as QUERY_TRANSCRIPT says; Markdown of at most maxBytes."""
+    arguments = given(arguments, QUERY_TRANSCRIPT)
+    if arguments.get("stepIndex") is not None:
+        return view_step(arguments, context)
+    if not (arguments.get("query") or "").strip():
+        raise ToolError("Give either query (what to look for) or stepIndex (the step to show).")
+    if arguments.get("field"):
+        raise ToolError("field belongs to stepIndex: give the index of the step whose field is to be shown, and no query.")
+    first, last = arguments.get("startStep"), arguments.get("endStep")
+    if first is not None and last is not None and first > last:
+        raise ToolError(f"startStep ({first}) is above endStep ({last}).")
+    if arguments["regex"]:
+        return search_in_child(arguments, context)
+    return search_page(arguments, context, PlainMatcher(arguments["query"]))
+
+
+def view_step(arguments, context):
+    index, field, name = arguments["stepIndex"], arguments.get("field") or "", arguments.get("conversationId") or ""
+    if name.strip() == "*":
+        raise ToolError("stepIndex needs one conversation: name it in conversationId instead of *.")
+    if arguments.get("query"):
+        raise ToolError("query and stepIndex exclude each other: stepIndex shows one step whole, query searches.")
+    if field and field not in FIELDS and not (field.startswith("tool_args:") and field[10:]):
+        raise ToolError(f"field {shown(field)} is not one of {', '.join(FIELDS)}.")
+    with Transcript(asked_conversation(arguments, context), context.check) as transcript:
+        step = transcript.step(index)
+        if step is None:
+            bounds = transcript.bounds()
+            there = f"its steps are {bounds[0]} to {bounds[1]}" if bounds else "it has none yet"
+            raise ToolError(f"Conversation {transcript.conversation.id} has no step {index}: {there}.")
+        if field == "output":
+            return output_page(transcript, step, arguments)
+        data = utf8(field_text(transcript, step, field, arguments["includeThinking"]))
+        return bytes_page(transcript, step, field, arguments, len(data), lambda offset, length: data[offset:offset + length])
+
+
+def field_text(transcript, step, field, thinking):
+    """What a field of a step holds; ToolError where it holds nothing."""
+    kind, _, name = field.partition(":")
+    text = ""
+    if kind in ("", "content"):
+        text = step.content if field else whole_text(step, thinking)
+    elif kind == "thinking":
+        text = step.thinking
+    elif kind == "result":
+        found = step_results(transcript, step)
+        text = "\n\n".join(f"[step {r.index}]\n{body(r)}" if len(found) > 1 else body(r) for r in found)
+    elif step.calls:
+        text = calls_text(step, kind, name)
+    if not text:
+        have = [key for key, value in (("content", step.content), ("thinking", step.thinking), ("tool_calls", step.calls)) if value]
+        raise ToolError(f"Step {step.index} ({step.type}) has nothing in {field or 'it'}. It has: {', '.join(have) or 'no text at all'}.")
+    return text
+
+
+def whole_text(step, thinking):
+    parts = [step.content, step.error if step.error not in step.content else ""]
+    if step.thinking and thinking:
+        parts.append("thinking:\n" + step.thinking)
+    if step.calls:
+        parts.append("tool_calls:\n" + calls_text(step, "tool_calls", ""))
+    return "\n\n".join(filter(None, parts)) or ("(thinking only; field thinking shows it)" if step.thinking else "(no text)")
+
+
+def calls_text(step, kind, name):
+    from json import dumps
+    if name:
+        values = [call.args[name] for call in step.calls if name in call.args]
+        if not values:
+            known = sorted({key for call in step.calls for key in call.args})
+            raise ToolError(f"No call of step {step.index} has an argument {shown(name)}. There are: {', '.join(known)}.")
+        return "\n\n".join(value if isinstance(value, str) else dumps(value, indent=1, ensure_ascii=False) for value in values)
+    calls = [call.args if kind == "tool_args" else {"name": call.name, "args": call.args} for call in step.calls]
+    return dumps(calls[0] if kind == "tool_args" and len(calls) == 1 else calls, indent=1, ensure_ascii=False)
+
+
+def step_results(transcript, step):
+    """The results of a model's step; a result itself."""
+    if not step.calls:
+        return [step] if is_result(step) else []
+    near = transcript.steps(step.index, step.index + 4 * len(step.calls) + 64)
+    for _, results in pair_results(near):
+        return [result for result in results if result]
+    return []
+
+
+def bytes_page(transcript, step, field, arguments, size, read):
+    """A page of something that is `size` bytes long, from arguments' offset on; `read(offset, length)` gives bytes of it."""
+    offset, limit = arguments["offset"], arguments["maxBytes"]
+    if offset and offset >= size:
+        raise ToolError(f"offset {offset} is past the end: {field or 'the step'} has {size} bytes.")
+    head = f"[step {step.index}, {roles(step)[0]}, {moment(step)}] {step.type}{' ' + field if field else ''}"
+    if not step.full and step.truncated:
+        head += f" (only the compact form is left, which was cut in: {', '.join(step.truncated)})"
+    head = shorten(head, 200)
+    room = limit - len(utf8(head)) - 280
+    while True:
+        part = whole_characters(read(offset, room), offset + room < size)
+        text = part.decode("utf-8", "replace").replace("\r\n", "\n")
+        last = offset + len(part)
+        lines = [f"{head}: bytes {offset}-{last} of {size}", fence(text)]
+        if last < size:
+            more = {"field": field} if field else {}
+            if limit != BYTES_RULE["default"]:
+                more["maxBytes"] = limit
+            lines.append("More: " + call_text("query_transcript", transcript.conversation, stepIndex=step.index, offset=last, **more))
+        page = "\n".join(lines)
+        over = len(utf8(page)) - limit
+        if over <= 0 or room < 20:
+            return page if over <= 0 else clip(page, limit)
+        room -= over
+
+
+def whole_characters(data, more):
+    """The bytes without a character that was cut in two at their end."""
+    if more:
+        for back in range(1, min(4, len(data)) + 1):
+            byte = data[-back]
+            if byte >= 0xC0:
+                return data[:-back] if (2 if byte < 0xE0 else 3 if byte < 0xF0 else 4) > back else data
+            if byte < 0x80:
+                break
+    return data
+
+
+def output_page(transcript, step, arguments):
+    """What a step left on disk: steps/<n>/, or the log of the task that it started, once that has ended."""
+    folder = transcript.conversation.folder
+    for one in [step] + (step_results(transcript, step) if step.calls else []):
+        path = spilled_file(folder, one.index)
+        if path is None and task_start(one):
+            path = task_log(transcript, one)
+        if path is not None:
+            with open(path, "rb") as file:
+                def read(offset, length):
+                    file.seek(offset)
+                    return file.read(length)
+                return bytes_page(transcript, step, "output", arguments, file.seek(0, 2), read)
+    raise ToolError(f"Step {step.index} has nothing on disk: nothing was spilled to steps/{step.index}/ and it started no task. "
+                    "field result shows what the model was given.")
+
+
+def spilled_file(folder, index):
+    """The file in steps/<n>/: output.txt or content.md, else the first other one; None where there is none."""
+    place = f"{folder}/.system_generated/steps/{index}"
+    try:
+        names = sorted(os.listdir(place)) if inside(os.path.realpath(place), os.path.realpath(folder)) else []
+    except OSError:
+        return None
+    names = [name for name in ("output.txt", "content.md") if name in names] + names
+    return next(filter(None, (regular_file(f"{place}/{name}", folder)[0] for name in names)), None)
+
+
+def task_log(transcript, step):
+    """The log of the task that a step started; ToolError while it runs: reading a growing log is polling (design.md §1, The ledger)."""
+    import time
+    number = step.index
+    path, stat = regular_file(f"{transcript.conversation.folder}/.system_generated/tasks/task-{number}.log", transcript.conversation.folder)
+    if path is None:
+        raise ToolError(f"task-{number} has left no log.")
+    ended = any(end and end.number in (None, number) for end in map(task_end, transcript.steps(number + 1)))
+    if not ended and time.time() - stat.st_mtime < 300:
+        raise ToolError(f"task-{number} is still running: its log can be read once it has ended. The host wakes you by itself when it does.")
+    return path
+
+
+# query_transcript: search
+
+
+class PlainMatcher:
+    """Plain words, case folded: the words as they stand together, or, with `apart`, all of them somewhere in one step. Every line that matches
+    holds one of `needles` (bytes, its ASCII letters taken as small); None where nothing is known of it"""
+    __slots__ = ("words", "needles", "quoted")
+
+    def __init__(self, query, apart=False):
+        query = query.strip()
+        self.quoted = len(query) > 2 and query[0] == query[-1] == '"'
+        words = [query[1:-1]] if self.quoted else query.split() if apart else [query]
+        self.words = [word.casefold() for word in words]
+        self.needles = needles_of(self.words)
+
+    def find(self, texts):
+        """(number of a text, first, last) of a passage that matches, or None."""
+        found = None
+        for word in self.words:
+            here = next(((n, at, at + len(word)) for n, at in ((n, folded(text).find(word)) for n, text in enumerate(texts)) if at >= 0), None)
+            if here is None:
+                return None
+            found = found or here
+        return found
+
+
+def folded(text):
+    return text.lower() if text.isascii() else text.casefold()
+
+
+def needles_of(words):
+    """Bytes of which every matching line has one. JSON may write a character in more than one way: quotes, backslashes, slashes, <, >, &
+    and what is not ASCII are therefore left out where a long enough piece without them remains."""
+    pieces = ["".join(c if " " <= c <= "~" and c not in "\"\\/<>&'" else "\0" for c in word).split("\0") for word in words]
+    best = max((piece for word in pieces for piece in word), key=len, default="")
+    if len(best) >= 3 or best and all(word.isascii() for word in words):
+        return [best.encode("ascii")]
+    wide = max((word for word in words), key=lambda word: sum(ord(c) > 127 for c in word), default="")
+    for at in range(len(wide) - 1):
+        if ord(wide[at]) > 127 and ord(wide[at + 1]) > 127:
+            return spellings(wide[at:at + 2])
+    return next((spellings(c) for c in wide if ord(c) > 127), None) or [best.encode("ascii")] if wide else None
+
+
+def spellings(text):
+    """The ways in which JSON may hold a text that is not ASCII, in any case: raw, escaped."""
+    import itertools
+    cases = [{c, c.lower(), c.upper(), c.title()} | {"\u1e9e" if c == "s" else c} for c in text]
+    ways = {"".join(way) for way in itertools.product(*cases)}
+    escaped = ["".join(f"\\u{unit:04x}" for unit in utf16(way)) for way in ways]
+    return sorted({utf8(way).lower() for way in ways} | {way.encode("ascii") for way in escaped})
+
+
+def utf16(text):
+    data = text.encode("utf-16-le", "surrogatepass")
+    return [data[at] | data[at + 1] << 8 for at in range(0, len(data), 2)]
+
+
+class PatternMatcher:
+    """A regular expression, case folded. Only a child process may use it: it can run for ever."""
+    __slots__ = ("pattern", "needles")
+
+    def __init__(self, pattern):
+        import re
+        self.needles = None
+        self.pattern = re.compile(pattern, re.IGNORECASE | re.MULTILINE)
+
+    def find(self, texts):
+        for number, text in enumerate(texts):
+            found = self.pattern.search(text)
+            if found:
+                return number, found.start(), found.end()
+        return None
+
+
+class Hit:
+    """A step that matches: where, who, when, and the passage."""
+    __slots__ = ("conversation", "index", "role", "moment", "label", "passage")
+
+    def __init__(self, conversation, index, role, moment, label, passage):
+        self.conversation, self.index, self.role, self.moment, self.label, self.passage = conversation, index, role, moment, label, passage
+
+
+class Search:
+    """A search under way: what is asked, what was found, what lies outside of what was asked (`elsewhere`: kind -> count)."""
+
+    def __init__(self, arguments, context, matcher):
+        self.arguments, self.context, self.matcher = arguments, context, matcher
+        asked = arguments["roles"]
+        asked = [asked] if isinstance(asked, str) else asked
+        self.roles = set(ROLES[:-1]) if "all" in asked or not asked else set(asked)
+        self.most = 100_000 if arguments["summaryOnly"] else arguments["offset"] + arguments["maxResults"] + 1
+        self.hits, self.elsewhere, self.searched, self.ranges, self.skipped = [], {}, 0, [], 0
+        self.done = self.total = 0
+
+    def full(self):
+        return len(self.hits) >= self.most
+
+    def take(self, conversation, step):
+        """Looks at one step and notes it where it matches."""
+        who = roles(step)
+        parts = searched_parts(step)
+        place = self.matcher.find([text for _, _, text in parts])
+        if place is None:
+            return
+        wanted = [part for part in parts if self.wants(part[0], who)]
+        here = place if parts[place[0]] in wanted else None
+        if here is None and wanted:
+            here = self.matcher.find([text for _, _, text in wanted])
+            parts = wanted if here else parts
+        if here is None:
+            kind = parts[place[0]][0]
+            kind = {"call": "tool calls"}.get(kind, kind) if not kind == "text" and not self.roles.isdisjoint(who) else f"role {who[0]}"
+            self.elsewhere[kind] = self.elsewhere.get(kind, 0) + 1
+            return
+        _, label, text = parts[here[0]]
+        low = max(0, here[1] - 400)
+        passage = (text[low:here[1]], text[here[1]:here[1] + 400], here[2] - here[1])
+        self.hits.append(Hit(conversation, step.index, who[0], moment(step), label, passage))
+
+    def wants(self, kind, who):
+        if self.roles.isdisjoint(who):
+            return False
+        return kind == "text" or self.arguments["includeThinking" if kind == "thinking" else "includeToolCalls"]
+
+
+def searched_parts(step):
+    """(kind, label, text) of all that a search looks at in a step; kind is text, thinking or call."""
+    parts = [("text", "", body(step))]
+    if step.error and step.error not in parts[0][2]:
+        parts.append(("text", "error", step.error))
+    for call in step.calls:
+        values = [f"{name}={value if isinstance(value, str) else encode_unicode(value)}" for name, value in call.args.items()
+                  if name not in HOST_ARGUMENTS]
+        parts.append(("call", call.name, call.name + " " + " ".join(values)))
+    if step.thinking:
+        parts.append(("thinking", "thinking", step.thinking))
+    return parts
+
+
+class Candidates:
+    """Lines of one log that hold a needle, found from the end on, part by part: index, offset and length of each, in the order of the file."""
+    __slots__ = ("log", "number", "low", "parts", "count")
+
+    def __init__(self, log, number):
+        self.log, self.number, self.low, self.parts, self.count = log, number, log.end, [], 0
+
+    def extend(self, transcript, start, needles, progress):
+        """Looks through the lines from offset `start` to where the part before it began."""
+        rows = Rows(transcript)
+        find = find_lines(self.log, start, self.low, needles, progress) if needles else None
+        if find is None:
+            for index, offset, length, _ in transcript.lines(self.log, start):
+                if offset >= self.low:
+                    break
+                rows.append(index, self.number, offset, length)
+        else:
+            for offset, length, head in find:
+                head = transcript.match(head)
+                row = (int(head[1]),) if head else transcript.odd_line(self.log, offset, length, None)
+                if row:
+                    rows.append(row[0], self.number, offset, length)
+        self.parts.append(rows)
+        self.low, self.count = start, self.count + len(rows)
+
+    def newest(self, first, last):
+        """(-index, number, offset, length) of those that live, from the highest index below `last` down to `first`."""
+        from heapq import heappop, heappush
+        heap, span = [], self.log.span
+        for rows in self.parts:
+            for at in range(len(rows) - 1, -1, -1):
+                index = rows.indexes[at]
+                if first <= index < last and not span.is_dead(index, rows.offsets[at]):
+                    heappush(heap, (-index, self.number, rows.offsets[at], rows.lengths[at]))
+                    if len(heap) > DISORDER:
+                        yield heappop(heap)
+        while heap:
+            yield heappop(heap)
+
+
+def find_lines(log, start, stop, needles, progress):
+    """(offset, length, head) of the lines from `start` to `stop` that hold one of the needles, ASCII letters taken as small."""
+    longest, offset = max(map(len, needles)), start
+    while offset < stop:
+        progress(min(CHUNK, stop - offset))
+        chunk = log.read(offset, min(CHUNK, stop - offset))
+        if not chunk:
+            return
+        at, size, small = 0, len(chunk), chunk.lower()
+        while True:
+            found = min((where for where in (small.find(needle, at) for needle in needles) if where >= 0), default=-1)
+            if found < 0:
+                break
+            low = chunk.rfind(b"\n", 0, found) + 1
+            if low == 0:
+                low = log.line_start(offset + found) - offset if offset > start else 0
+            high = chunk.find(b"\n", found)
+            high = log.line_end(offset + size) - offset if high < 0 else high + 1
+            yield offset + low, high - low, chunk[low:low + HEAD] if low >= 0 else log.read(offset + low, HEAD)
+            at = high
+            if at >= size:
+                break
+        offset += max(at, size if offset + size >= stop else size - longest + 1)
+
+
+def search_transcript(search, transcript, first, last):
+    """Adds to the search what matches in [first, last) of one conversation, newest first, reading from the end only as far as is needed."""
+    finders = [Candidates(log, number) for number, log in enumerate(transcript.logs)]
+    looked, floor = 0, last
+
+    def progress(count):
+        transcript.check()
+        search.done += count
+        search.context.progress(search.done, search.total, f"searching {transcript.conversation.id}")
+
+    for tail in SEARCH_TAILS:
+        for finder in finders:
+            if finder.low > 0:
+                start = finder.log.line_start(finder.log.end - tail) if finder.log.end > tail else 0
+                finder.extend(transcript, start, search.matcher.needles, progress)
+        whole = all(finder.low == 0 for finder in finders)
+        count = sum(finder.count for finder in finders)
+        if count > looked + search.most - len(search.hits) or whole and count or first and not whole:
+            floor = judge(search, transcript, finders, max(first, trusted(transcript, finders)), floor)
+            looked = count
+        if whole or search.full() or floor <= first:
+            break
+
+
+def trusted(transcript, finders):
+    """The index from which on all live rows lie in what was searched."""
+    for finder in finders:
+        if finder.log.span is None or finder.log.span.start > finder.low:
+            transcript.scan(finder.log, finder.low)
+    transcript.settle()
+    spans = [finder.log.span for finder in finders]
+    if not all(span.closed() for span in spans):
+        return MOST_STEPS
+    return max((span.first + MARGIN if span.start > 0 else 0 for span in spans), default=0)
+
+
+def judge(search, transcript, finders, first, last):
+    """Parses the candidates in [first, last), newest first; returns the index down to which all is known."""
+    from heapq import merge
+    if first >= last:
+        return last
+    done = None
+    for minus, number, offset, length in merge(*[finder.newest(first, last) for finder in finders]):
+        if search.full():
+            return first
+        if -minus == done or number and finders[0].log.full and covers(finders[0].log.span, -minus):
+            continue
+        done = -minus
+        search.searched += 1
+        if search.searched % 64 == 0:
+            transcript.check()
+        step = transcript.load(done, number, offset, length)
+        if step and step.type not in NOISE:
+            search.take(transcript.conversation, step)
+    return first
+
+
+def covers(span, index):
+    return index < len(span.live) and span.live[index]
+
+
+SEARCH_TAILS = (1 << 20, 1 << 23, 1 << 26, 1 << 29, 1 << 62)
+
+
+def search_page(arguments, context, matcher):
+    """Searches and writes down what was found."""
+    search, note = run_search(arguments, context, matcher), ""
+    if not search.hits and isinstance(matcher, PlainMatcher) and not matcher.quoted and len(arguments["query"].split()) > 1:
+        apart = run_search(arguments, context, PlainMatcher(arguments["query"], apart=True))
+        if apart.hits:
+            search, note = apart, "Nothing has these words side by side; these steps have them all."
+    return hits_page(search, note)
+
+
+def run_search(arguments, context, matcher):
+    search = Search(arguments, context, matcher)
+    everywhere = (arguments.get("conversationId") or "").strip() == "*"
+    conversations = list_conversations(home_folder(environment())) if everywhere else [asked_conversation(arguments, context)]
+    search.total = sum(sum(c.sizes) for c in conversations)
+    for conversation in conversations:
+        if search.full():
+            break
+        with Transcript(conversation, context.check) as transcript:
+            first, last = searched_range(transcript, arguments)
+            search_transcript(search, transcript, first, last)
+            search.ranges.append((conversation, first, last))
+            search.skipped += transcript.skipped
+    return search
+
+
+def searched_range(transcript, arguments):
+    """[first, last) of the indexes that are asked for."""
+    first, last, turns = arguments.get("startStep") or 0, arguments.get("endStep"), arguments.get("lastTurns")
+    last = MOST_STEPS if last is None else last + 1
+    if turns:
+        for number, turn in enumerate(transcript.turns(last), 1):
+            if number == turns:
+                first = max(first, turn.first)
+                break
+    return first, last
+
+
+def hits_page(search, note):
+    arguments, everywhere = search.arguments, len(search.ranges) != 1 or (search.arguments.get("conversationId") or "").strip() == "*"
+    if arguments["summaryOnly"] and search.hits:
+        return clip(summary_text(search, note), arguments["maxBytes"])
+    hits = search.hits[arguments["offset"]:][:arguments["maxResults"]]
+    if not hits:
+        return clip(no_match(search, everywhere), arguments["maxBytes"])
+    page = Page(arguments["maxBytes"] - 420 if arguments["maxBytes"] > 800 else arguments["maxBytes"] // 2)
+    room, shown_hits, heading = max(60, page.limit // len(hits) - 70), 0, None
+    for hit in hits:
+        lines = [f"## Conversation {hit.conversation.id}"] if heading is not hit.conversation else []
+        lines.append(f"[step {hit.index}, {hit.role}, {hit.moment}] {hit.label + ': ' if hit.label else ''}{passage(hit.passage, min(room, 600))}")
+        if not page.add(clip("\n".join(lines), page.limit) if not shown_hits else "\n".join(lines)):
+            break
+        heading, shown_hits = hit.conversation, shown_hits + 1
+    return clip("\n".join([page.text(), "", *closing_lines(search, note, shown_hits, everywhere)]), arguments["maxBytes"])
+
+
+def passage(parts, room):
+    """The text before and after a match's beginning, on one line, so that the match is well inside."""
+    before, text, length = " ".join(parts[0].split()), " ".join(parts[1].split()), parts[2]
+    gap = " " if parts[0][-1:].isspace() or parts[1][:1].isspace() else ""
+    ahead = room // 3 if length < room else 0
+    lead = tail_of(before, ahead)
+    end = head_of(text, room - len(utf8(lead)))
+    return ("…" if len(lead) < len(before) else "") + lead + gap + end + ("…" if len(end) < len(text) or len(parts[1]) >= 400 else "")
+
+
+def closing_lines(search, note, count, everywhere):
+    arguments, lines = search.arguments, []
+    offset = arguments["offset"] + count
+    if note:
+        lines.append(note)
+    if len(search.hits) > offset:
+        lines.append(f"More matches: the same call with {code('offset: ' + str(offset))}.")
+    if search.skipped:
+        lines.append(f"{search.skipped} unreadable line{'s' if search.skipped != 1 else ''} skipped.")
+    hit = search.hits[arguments["offset"]]
+    lines.append(f"A step whole: {call_text('query_transcript', hit.conversation, stepIndex=hit.index)}. "
+                 "Earlier parts may have been summarised by the host: what is found here need not be in the model's context any more.")
+    return lines
+
+
+def summary_text(search, note):
+    """How often and where, without passages."""
+    lines = [note] if note else []
+    count = len(search.hits)
+    lines.append(f"{'At least ' if search.full() else ''}{count} step{'s' if count != 1 else ''} match {shown(search.arguments['query'])}.")
+    groups = {}
+    for hit in search.hits:
+        groups.setdefault((hit.conversation.id, hit.role), []).append(hit)
+    room = search.arguments["maxBytes"] // max(1, len(groups))
+    for (name, role), hits in groups.items():
+        steps = ", ".join(str(hit.index) for hit in hits[:60]) + (", …" if len(hits) > 60 else "")
+        lines.append(shorten(f"- {name} {role}: {len(hits)} ({hits[-1].moment} to {hits[0].moment}), steps {steps}", room))
+    return "\n".join(lines)
+
+
+def no_match(search, everywhere):
+    """What was searched, and how to search wider."""
+    arguments = search.arguments
+    query = shown(arguments["query"], 200)
+    if search.hits:
+        return f"There are {len(search.hits)} matches of {query}; offset {arguments['offset']} passes over all of them."
+    names = ", ".join(sorted(search.roles, key=ROLES.index))
+    where = f"{len(search.ranges)} conversations" if everywhere else f"conversation {search.ranges[0][0].id}"
+    steps = [f"from step {arguments['startStep']}" if arguments.get("startStep") else "", f"to step {arguments['endStep']}" if arguments.get(
+        "endStep") is not None else "", f"in the last {arguments['lastTurns']} turns" if arguments.get("lastTurns") else ""]
+    kinds = "messages" + (", tool calls" if arguments["includeToolCalls"] else "") + (", thinking" if arguments["includeThinking"] else "")
+    lines = [f"No match for {query} in {where} {' '.join(filter(None, steps))}".rstrip() + f" (roles: {names}; {kinds})."]
+    if search.elsewhere:
+        found = ", ".join(f"{kind}: {count}" for kind, count in sorted(search.elsewhere.items()))
+        lines.append(f"It does occur outside of what was asked for: {found}.")
+    wider = [code('roles: ["all"]')] if search.roles != set(ROLES[:-1]) else []
+    wider += [code(f"{key}: true") for key in ("includeThinking", "includeToolCalls") if not arguments[key]]
+    wider += ["no startStep, endStep or lastTurns"] if any(steps) else []
+    wider += [] if everywhere else [code('conversationId: "*"') + " (all conversations)"]
+    wider += ["fewer or shorter words"] if len(arguments["query"]) > 3 else []
+    lines.append("To widen: " + "; ".join(wider) + ". Earlier parts may have been summarised by the host, spilled output is not searched.")
+    if search.skipped:
+        lines.append(f"{search.skipped} unreadable lines skipped.")
+    return "\n".join(lines)
+
+
+# A pattern that backtracks for ever holds the interpreter lock: it runs in a process that can be killed.
+PATTERN_SECONDS = 9
+
+
+def search_in_child(arguments, context):
+    """query_transcript with regex=true, in a child of its own that is killed at the deadline or when the call is cancelled."""
+    import subprocess
+    import time
+    command = [sys.executable, "-I", "-S", os.path.abspath(__file__), SEARCH_COMMAND]
+    request = write_json({"arguments": arguments, "conversation": context.conversation})
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    started = time.monotonic()
+    try:
+        while True:
+            try:
+                output = child.communicate(request, timeout=0.05)[0]
+                break
+            except subprocess.TimeoutExpired:
+                request = None  # it is on its way
+                passed = time.monotonic() - started
+                context.check()
+                context.progress(passed, PATTERN_SECONDS, "searching for a pattern")
+                if passed > PATTERN_SECONDS:
+                    raise ToolError(f"The pattern {shown(arguments['query'], 200)} took more than {PATTERN_SECONDS} s and was stopped. "
+                                    "Make it simpler (nested repeats such as (a+)+ never end) or search less: startStep, lastTurns, plain words.")
+    finally:
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            pipe.close()
+    try:
+        answer = parse_json(output.decode("utf-8"), LaxJsonRules)
+        kind, text = answer["kind"], answer["text"]
+    except (ValueError, KeyError, TypeError):
+        raise ToolError(f"The search for the pattern {shown(arguments['query'], 200)} ended without an answer (exit code {child.returncode}).")
+    if kind == "error":
+        raise ToolError(text)
+    return text
+
+
+SEARCH_COMMAND = "search-child"
+
+
+class ChildContext:
+    """The Context of a search in a child: its parent minds the clock."""
+
+    def __init__(self, conversation):
+        self.conversation = conversation
+
+    def check(self):
+        pass
+
+    def progress(self, done, total=None, message=None):
+        pass
+
+
+def search_child(_):
+    """The private command behind search_in_child: a request on stdin, {"kind", "text"} on stdout."""
+    import re
+    import signal
+    if hasattr(signal, "alarm"):
+        signal.alarm(PATTERN_SECONDS + 3)  # should the parent be gone
+    request = parse_json(sys.stdin.buffer.read().decode("utf-8"), LaxJsonRules)
+    arguments = request["arguments"]
+    try:
+        try:
+            matcher = PatternMatcher(arguments["query"])
+        except re.error as error:
+            where = f" at position {error.pos}" if error.pos is not None else ""
+            raise ToolError(f"query is no valid pattern: {error.msg}{where} in {shown(arguments['query'], 200)}.")
+        except (OverflowError, RecursionError, MemoryError) as error:
+            raise ToolError(f"query is no usable pattern: {error} in {shown(arguments['query'], 200)}.")
+        answer = {"kind": "text", "text": search_page(arguments, ChildContext(request["conversation"]), matcher)}
+    except ToolError as error:
+        answer = {"kind": "error", "text": str(error)}
+    sys.stdout.buffer.write(write_json(answer))
+    sys.stdout.buffer.flush()
+    return 0
 
 
 # ---- Context health, digest, briefs, prompts, rules -----------------------------------------------------------------------------------
+
+
+def digest(arguments, context):
+    """read_transcript with view "digest"."""
+    raise ToolError("The digest view is not there yet.")
 
 
 # ---- Installation: install, uninstall, status, explain --------------------------------------------------------------------------------
@@ -3131,8 +4046,8 @@ def explain_text(found):
 # ---- The tool table and main ----------------------------------------------------------------------------------------------------------
 # A new tool, prompt, resource or command is one entry here; what it is stands in its own section.
 TOOLS = (
-    # read_transcript
-    # query_transcript
+    Tool("read_transcript", READ_TRANSCRIPT_TEXT, READ_TRANSCRIPT, read_transcript),
+    Tool("query_transcript", QUERY_TRANSCRIPT_TEXT, QUERY_TRANSCRIPT, query_transcript),
     # check_context_health
     # subagent_brief
     # get_installation_status
@@ -3152,6 +4067,7 @@ COMMANDS = {  # name -> function(arguments after it) -> exit code
     "uninstall": command_uninstall,
     "status": command_status,
     "explain": command_explain,
+    SEARCH_COMMAND: search_child,  # our own, see search_in_child
 }
 
 
