@@ -2825,7 +2825,8 @@ def unread_layers(site):
     layers = []
     text = read_text(unread_file(site))
     if NAME in text or "agy_hook" in text:
-        layers.append(Layer("unread hooks", "stale", f"{unread_file(site)} names our hook, and the host runs nothing of that file", install_command(site)))
+        detail = f"{unread_file(site)} names our hook, and the host runs nothing of that file"
+        layers.append(Layer("unread hooks", "stale", detail, install_command(site)))
     wide = registered_handlers(read_text(hooks_file(site.changed(workspace=None))), "PreToolUse")
     for path in {*load_record(site).get("workspaces", []), site.workspace} - {None}:
         if wide and registered_handler(site.changed(workspace=path), "PreToolUse"):

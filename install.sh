@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs Agy-Context-Saver for the user who runs it: finds a Python, and lets agy_mcp.py beside this file do the rest.
-# No network, no sudo, no questions. Everything is in functions and the last line starts them: a download that was cut off does nothing.
+# No network, no sudo, no questions. Everything is in functions; the last line starts them, and means nothing before its last character: a
+# download that was cut off does nothing.
 set -u
 
 usage() {
@@ -69,7 +70,9 @@ find_python() {
         /usr/bin/python3 /usr/local/bin/python3 /opt/homebrew/bin/python3; do
         found=$(command -v "$name" 2>/dev/null) || continue
         is_stub "$found" && continue
-        real_python "$found" && return
+        path=$(real_python "$found") || continue
+        say "$path"
+        return
     done
     return 1
 }
@@ -125,4 +128,4 @@ main() {
     run "$python" "$folder/agy_mcp.py" "$command" "$@"
 }
 
-main "$@"
+{ main "$@"; }
