@@ -2580,6 +2580,7 @@ SCRIPTS = ("agy_hook.py", "agy_mcp.py")
 HANDLER_TIMEOUT = 10  # whole seconds: a float drops the file (host.md §1); the hook ends by itself long before
 GROUPED_EVENTS, FLAT_EVENTS = ("PreToolUse", "PostToolUse"), ("SessionStart", "PreInvocation", "PostInvocation", "Stop")  # host.md §1
 FALLBACKS = {"PreToolUse": '{"decision": "allow"}'}  # what the shell answers where Python itself is gone; other events: {}
+STARTERS = r"(?:python|pypy|py|cmd|env|sh|bash|exec|nice|call)[\d.]*(?:\.exe)?$"  # programs whose next word may be a script
 PROBE = "agy-installation-probe"  # the conversation id of our own test calls, so that they are not taken for a session's
 
 
@@ -2865,7 +2866,7 @@ def runs_script(words, stem):
         while before and (before[-1].startswith("-") or before[-1].lower() == "/c"):
             before.pop()
         program = base_name(before[-1]).lower() if before else "python"
-        if base_name(word) in (stem + ".py", stem + ".cmd") and re.match(r"(?:python|pypy|py|cmd|env|sh|bash|exec|nice|call)[\d.]*(?:\.exe)?$", program):
+        if base_name(word) in (stem + ".py", stem + ".cmd") and re.match(STARTERS, program):
             return True
     return False
 
@@ -3377,6 +3378,8 @@ def plan_unread(site, plan):
 def install(site, dry_run=False, rules=False, enable=True):
     """Puts everything where it belongs, or with `dry_run` says what would be done. Returns (lines for people, whether all went well).
     enable: whether an entry that was switched off by hand is switched on again."""
+    if site.workspace and not os.path.isdir(site.workspace):
+        return [f"{site.workspace} is no folder"], False
     record = load_record(site)
     if dry_run:
         plan = plan_install(site, record, rules, enable)
@@ -3676,7 +3679,7 @@ def script_layers(site):
 def hooks_layers(site):
     path = hooks_file(site)
     try:
-        text, data = file_text(path)
+        text = file_text(path)[0]
         top = top_object(text.lstrip("\ufeff"))
     except JsonFault as fault:
         line, column = line_and_column(read_text(path), fault.at)
@@ -3715,8 +3718,10 @@ def entry_state(site, text, top):
     now = member_of(text, NAME)
     if not handlers:
         return "missing", f"no entry of ours in {hooks_file(site)}"
-    if len(handlers) > 1 or find_handler(top, NAME) or [item.key for item in top.items].count(NAME) > 1:
+    if len(handlers) > 1 or [item.key for item in top.items].count(NAME) > 1:
         return "doubled", "the hook is registered more than once: each call starts it that often"
+    if find_handler(top, NAME):
+        return "stale", f"the hook is registered under another name than {NAME}"
     if now.get("enabled") is False:
         return "disabled", '"enabled": false switches our hooks off'
     try:
@@ -3749,7 +3754,8 @@ def unread_layers(site):
     layers = []
     text = read_text(unread_file(site))
     if NAME in text or "agy_hook" in text:
-        layers.append(Layer("unread hooks", "stale", f"{unread_file(site)} names our hook, and the host runs nothing of that file", install_command(site)))
+        detail = f"{unread_file(site)} names our hook, and the host runs nothing of that file"
+        layers.append(Layer("unread hooks", "stale", detail, install_command(site)))
     wide = registered_handlers(read_text(hooks_file(site.changed(workspace=None))), "PreToolUse")
     for path in {*load_record(site).get("workspaces", []), site.workspace} - {None}:
         if wide and registered_handler(site.changed(workspace=path), "PreToolUse"):
@@ -3773,28 +3779,32 @@ def other_hooks_layers(site):
     return layers
 
 
+def find_rtk(site):
+    """(path, word) of rtk as the hook finds it; ("", "") where there is none, or no hook to ask."""
+    try:
+        hook = load_hook(read_file(data_folder(site) + "/agy_hook.py") or read_file(site.source + "/agy_hook.py"))
+        return hook.find_rtk(hook.World(dict(environment()), site.home, 0, load_config(site.home, parse_json)[0]))
+    except Exception:
+        return "", ""
+
+
 def rtk_layers(site):
-    import shutil
-    config, env = load_config(site.home, parse_json)[0], environment()
-    on_path = shutil.which("rtk")
-    usual = [site.home + "/.local/bin", site.home + "/.cargo/bin", "/opt/homebrew/bin", "/usr/local/bin", site.home + "/.gemini/antigravity/bin"]
-    told = os.path.expanduser(config["rtk"]) if config.get("rtk") else None
-    path = told if told and os.access(told, os.X_OK) else on_path or shutil.which("rtk", path=os.pathsep.join(usual))
+    path, word = find_rtk(site)
     if not path:
-        detail = "not found: commands run as they are, everything else works" + (f"; {told} is not to be run" if told else "")
-        return [Layer("rtk", "missing", detail, "install RTK, or name it in agy_config.json: {\"rtk\": \"/path/of/rtk\"}")]
-    version = run_quietly([path, "--version"], env)
-    answer = run_quietly([path, "rewrite", "--", "git status"], env)
-    place = f"{path}, " + ("on PATH" if path == on_path else "not on PATH, so that commands name it in full")
-    if answer and "git status" in answer:
+        hint = 'install RTK, or name it in agy_config.json: {"rtk": "/path/of/rtk"}'
+        return [Layer("rtk", "missing", "not found: commands run as they are, everything else works", hint)]
+    version, answer = run_quietly([path, "--version"]), run_quietly([path, "rewrite", "--", "git status"])
+    place = f"{path}, " + ("on PATH" if word == "rtk" else "not on PATH, so that commands name it in full")
+    if "git status" in answer:
         return [Layer("rtk", "ok", f"{place}, {version}, rewrites git status to {answer}", "")]
-    return [Layer("rtk", "broken", f"{place}, {version or 'no version'}; it does not rewrite git status ({answer or 'no answer'})", f"{path} rewrite -- 'git status'")]
+    hint = f"{word} rewrite -- 'git status'"
+    return [Layer("rtk", "broken", f"{place}, {version or 'no version'}; it does not rewrite git status ({answer or 'no answer'})", hint)]
 
 
-def run_quietly(command, env):
+def run_quietly(command):
     import subprocess
     try:
-        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode("utf-8", "replace").strip()[:200]
@@ -3803,8 +3813,8 @@ def run_quietly(command, env):
 def server_layers(site):
     path = servers_file(site)
     try:
-        text, data = file_text(path)
-        top = top_object(text.lstrip("\ufeff"), True)
+        text = file_text(path)[0]
+        top_object(text.lstrip("\ufeff"), True)
     except JsonFault as fault:
         line, column = line_and_column(read_text(path), fault.at)
         return [Layer("mcp_config.json", "broken", f"line {line}, column {column}: {fault}", f"mend {path}")]
@@ -3910,7 +3920,8 @@ def is_well(layer):
 
 def status_text(layers, well):
     lines = [f"{layer.name:16} {layer.state:8} {layer.detail}" + (f"\n{'':16} {'->':8} {layer.fix}" if layer.fix else "") for layer in layers]
-    return "\n".join([*lines, "all is well" if well else "not all is well: " + ", ".join(dict.fromkeys(x.name for x in layers if not is_well(x)))])
+    wrong = dict.fromkeys(layer.name for layer in layers if not is_well(layer))
+    return "\n".join([*lines, "all is well" if well else "not all is well: " + ", ".join(wrong)])
 
 
 def status_value(layers, well):
@@ -3963,12 +3974,24 @@ def explanation(path, hook, world, call, outcome):
     found["tool"] = call.tool
     if call.tool == "run_command":
         found["commands"] = [{"words": list(command.words), "folder": command.cwd} for command in call.commands]
-        found["rtk"] = rtk_words(hook, world, call, outcome)
+        if answer["decision"] in ("allow", "ask"):
+            found["rtk"] = rtk_answer(hook, world, call, outcome)
     return found
 
 
-def rtk_words(hook, world, call, outcome):
-    return {"refused": outcome.refused or None}
+def rtk_answer(hook, world, call, outcome):
+    """What rtk itself says to the command, and why the hook does not use it, if it does not."""
+    import subprocess
+    path, _word = hook.find_rtk(world)
+    command = call.args.get("CommandLine")
+    found = {"path": path or None, "refused": outcome.refused or None}
+    if path and isinstance(command, str):
+        try:
+            done = subprocess.run([path, "rewrite", "--", command], cwd=call.cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=3)
+            found.update(exit=done.returncode, said=done.stdout.decode("utf-8", "replace").rstrip("\n"))
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            found["fault"] = f"{type(error).__name__}: {error}"
+    return found
 
 
 def read_payload(words, data):
@@ -3985,7 +4008,7 @@ def read_payload(words, data):
 def options_of(name, argv, about, flags):
     """Parsed options; flags: {option: help}. --workspace takes a folder."""
     import argparse
-    parser = argparse.ArgumentParser(prog=f"agy_mcp.py {name}", description=about)
+    parser = argparse.ArgumentParser(prog=f"agy_mcp.py {name}", description=about, allow_abbrev=False)
     kinds = {"--workspace": {"metavar": "DIR"}, "command": {"nargs": "?", "metavar": "COMMAND"}}
     for flag, text in flags.items():
         parser.add_argument(flag, help=text, **kinds.get(flag, {"action": "store_true"}))
@@ -4038,8 +4061,9 @@ def explain_text(found):
         lines.append(f"reads      {' '.join(command['words'])}   in {command['folder'] or 'a folder that is not known'}")
     for key in ("paths", "fault"):
         lines += [f"{key:10} {found[key]}"] if found.get(key) else []
-    for key, value in (found.get("rtk") or {}).items():
-        lines += [f"rtk        {key}: {value}"] if value else []
+    rtk = found.get("rtk") or {}
+    lines += [f"rtk        {key}: {value}" for key, value in rtk.items() if value not in (None, "")]
+    lines += ["rtk        not found on this machine"] if rtk and not rtk["path"] else []
     return "\n".join([*lines, f"hook       {found['hook']}"])
 
 
