@@ -1535,7 +1535,7 @@ def internal_verdict(rest, path, bounded, call, world):
         state = task_state(world, brain + "/.system_generated/logs", int(parts[1][5:-4][:9]), path)
         if state == "finished":
             return None if bounded else route_slice("The log of a finished task: read a part of it.", path, call, world)
-        add_strike(world, call)
+        add_strike(call, world)
         wants = " It waits for input: manage_task send_input or kill." if state == "waiting" else ""
         return deny("internal-state", f"task-{parts[1][5:-4]} is still running; its log grows and is not for polling.{wants} End your turn: the host "
                                       "wakes you when the task ends. manage_task kill and send_input are free.")
