@@ -139,6 +139,8 @@ def parse_json(text):
         value, end = make_scanner(JsonRules)(text, 0)
     except StopIteration as error:
         raise ValueError(f"no JSON value at character {error.value}") from None
+    except SystemError:  # 3.10 and 3.11: the scanner finds no json.decoder to take its exception from
+        raise ValueError("malformed JSON") from None
     if end != len(text):
         raise ValueError(f"something follows the JSON value at character {end}")
     return value
