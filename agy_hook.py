@@ -1776,7 +1776,7 @@ def walk(path, depth, most):
 
 
 def listed(value):
-    return [one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str) and one]
+    return [one for one in (value[:50] if isinstance(value, list) else [value]) if isinstance(one, str) and one]
 
 
 def quote_argument(text):
