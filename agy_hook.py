@@ -1569,6 +1569,259 @@ GUARDS.append(Guard("internal-state", ("run_command", "view_file", "list_dir", "
 
 
 # guard: bounded-reads
+# What a native read or search would show is measured before it is denied. What the host makes of the arguments was seen on its harness:
+# EndLine alone begins at line 1, line 0 is line 1, a line behind the end is the last one, ContentOffset counts bytes; a negative number, a
+# word, a start behind the end, a folder, and text that is not UTF-8 are errors of its own and left to it.
+MOST_LINES, MOST_BYTES, MOST_ENTRIES = 150, 16384, 60
+MOST_COUNTED, MOST_SEARCHED, MOST_WALKED = 1 << 24, 1 << 22, 2000  # bytes before a slice, bytes searched, entries looked at
+INSTRUCTIONS = ("skill.md", "agents.md", "gemini.md", "claude.md")
+NOT_SEARCHED = ("node_modules", "__pycache__")  # and hidden ones: the host's searches leave them out
+GLOBS, REGEXES = frozenset("*?[{"), frozenset("\\.[]{}()*+?^$|")
+
+
+def bounded_reads(call, world):
+    """Denies what would put more than a page into the context, and names a way to the same thing that is bounded (design.md §1)."""
+    names, kinds, judge = MEASURES[call.tool]
+    path = next((found for found in [tool_path(call.args.get(name), call.cwd, world.home) for name in names] if found), "")
+    if not path or len(path) > 4095 or call.tool in LINE_ARGUMENTS and not asks_much(call) or file_kind(path) not in kinds or is_free(path, call, world):
+        return None
+    try:
+        found = judge(path, call, world)
+    except OSError:  # unreadable, or gone by now: the host's own error says it best
+        return None
+    return found and too_much(*found)
+
+
+def is_free(path, call, world):
+    """Whether a path is one that the host or the user wants read: instructions, configuration, artifacts, schemas. Or not ours to judge:
+    .system_generated has a guard of its own."""
+    brains = [folder.lower() + "/brain/" for folder in data_folders(world.home)]
+    artifacts = call.artifacts.lower().rstrip("/") + "/"
+    for one in (path.lower(), real_path(path, world.links).lower()):
+        inside = [one[len(brain):].split("/")[1:2] for brain in brains if one.startswith(brain)]
+        inside += [one[len(artifacts):].split("/")[:1]] if artifacts != "/" and (one + "/").startswith(artifacts) else []
+        if one.rpartition("/")[2] in INSTRUCTIONS or "/.agents/" in one + "/" or "/.system_generated/" in one + "/" \
+                or [part for part in inside if part != ["scratch"]] or (one + "/").startswith(world.home.lower() + "/.gemini/config/"):
+            return True
+    return False
+
+
+def asked_lines(call):
+    """(first line, last line or None for the end) that a read asks for; None where the host answers with an error of its own."""
+    given = [call.args.get(name) for name in LINE_ARGUMENTS[call.tool]]
+    first, last = [whole_number(value) for value in given]
+    if (first or 0) < 0 or (last or 0) < 0 or [first, last].count(None) > given.count(None):
+        return None
+    if call.tool == "read_file":  # lines from 0 on, and how many
+        return (first or 0) + 1, None if last is None else (first or 0) + last
+    return max(first or 1, 1), None if last is None else max(last, 1)
+
+
+def asks_much(call):
+    lines = asked_lines(call)
+    return lines is not None and (lines[1] is None or lines[1] - lines[0] >= MOST_LINES)
+
+
+def judge_read(path, call, world):
+    """The arguments of too_much(), or None. MOST_BYTES + 1 bytes tell whether a whole file is too long, whatever its size."""
+    head, first = read_file(path, MOST_BYTES + 1), asked_lines(call)[0]
+    if not head or is_binary(head):
+        return None
+    lines, fitting, offset, size = lines_from(path, first), MOST_LINES, whole_number(call.args.get("ContentOffset")) or 0, posix.stat(path).st_size
+    if first == 1:
+        if lines <= MOST_LINES and len(head) <= MOST_BYTES or offset > 0 and size - offset <= MOST_BYTES:
+            return None
+        fitting = min(MOST_LINES, head[:MOST_BYTES].count(b"\n"))
+    elif lines <= MOST_LINES:
+        return None
+    last, word, rtk = first + fitting - 1, quote_shell(path), find_rtk(world)[1]
+    routes = [ask_waymark(world, "what is in " + path.rpartition("/")[2])]
+    if not fitting:  # the first line alone is too long
+        routes += [f"head -c 4000 {word}"]
+    else:
+        routes += [f"view_file AbsolutePath={quote_argument(path)} StartLine={first} EndLine={last}" if call.tool == "view_file" else
+                   f"read_file absolute_path={quote_argument(path)} offset={first - 1} limit={fitting}"]
+        if rtk and size <= MOST_COUNTED:  # rtk reads a file to its end and keeps all of it: seconds and gigabytes for a huge one
+            routes += [f"{rtk} read -n --head-lines {last} {word}" + (f" | tail -n {fitting}" if first > 1 else "")]
+        else:
+            routes += [f"sed -n '{first},{last}p{f';{last}q' if size > MOST_COUNTED else ''}' {word}"]
+    return f"more than {MOST_LINES} lines or {MOST_BYTES >> 10} KB at once", routes, f"the same call for at most {MOST_LINES} lines"
+
+
+def is_binary(head):
+    """Whether the first bytes of a file are no UTF-8 text: the host shows an image or a document as such, and refuses what is neither."""
+    if b"\0" in head or head.startswith(b"%PDF-"):
+        return True
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return error.start < len(head) - 3  # else it may be the cut
+    return False
+
+
+def lines_from(path, first):
+    """How many lines a file has from line `first` on, counted up to MOST_LINES + 1; that many too where it is too far to tell."""
+    count, seen, end = 0, 0, b"\n"
+    handle = posix.open(path, posix.O_RDONLY | getattr(posix, "O_NONBLOCK", 0) | getattr(posix, "O_BINARY", 0))
+    try:
+        while count < first + MOST_LINES and seen < MOST_COUNTED:
+            part = posix.read(handle, 1 << 20 if seen else 1 << 14)
+            if not part:
+                return max(0, count + (end != b"\n") - first + 1)
+            count, seen, end = count + part.count(b"\n"), seen + len(part), part[-1:]
+    finally:
+        posix.close(handle)
+    return MOST_LINES + 1
+
+
+def judge_list(path, call, world):
+    with posix.scandir(path) as entries:
+        if sum(1 for _ in zip(range(MOST_ENTRIES + 1), entries)) <= MOST_ENTRIES:
+            return None
+    rtk, word = find_rtk(world)[1], quote_shell(path)
+    return f"more than {MOST_ENTRIES} entries", [
+        ask_waymark(world, "what is in the folder " + path.rpartition("/")[2]), f"{rtk} ls {word}" if rtk else f"ls -A {word} | head -n {MOST_ENTRIES}",
+        f"find {word} -maxdepth 1 -name '*WORD*' | head -n 50"], "a folder further in"
+
+
+def judge_find(path, call, world):
+    """find_by_name in more than MOST_ENTRIES, unless it asks for one name that is not found too often."""
+    pattern, depth = as_text(call.args.get("Pattern")), whole_number(call.args.get("MaxDepth")) or 0
+    plain = pattern and not GLOBS & set(pattern)
+    found = walk(path, depth if depth > 0 else MOST_WALKED, MOST_WALKED if plain else MOST_ENTRIES)
+    if found is not None and (not plain or len([one for one in found if pattern in one[len(path):]]) <= MOST_ENTRIES):
+        return None
+    rtk, tests = find_rtk(world)[1], f" -maxdepth {depth}" if depth > 0 else ""
+    tests += {"file": " -type f", "directory": " -type d"}.get(as_text(call.args.get("Type")), "")
+    extensions = ["-name " + quote_shell("*." + one.lstrip(".")) for one in listed(call.args.get("Extensions"))]
+    if pattern in ("", "*") and extensions:
+        tests += " '(' " + " -o ".join(extensions) + " ')'"
+    elif "/" in pattern or call.args.get("FullPath") is True:
+        tests += " -path " + quote_shell("*" + pattern.replace("**/", "*").lstrip("*"))
+    else:
+        tests += " -name " + quote_shell(pattern or "*")
+    tests += "" if rtk else " -not -path '*/.git/*' -not -path '*/node_modules/*'"
+    return f"a find among more than {MOST_ENTRIES} entries", [
+        ask_waymark(world, "where is " + pattern), f"{rtk} find {quote_shell(path)}{tests} | head -n 50".lstrip()], "a folder further in, or MaxDepth=1"
+
+
+def judge_grep(path, call, world):
+    """grep_search: a file or a small folder is searched here, as far as it decides. File names only (MatchPerLine false) are few bytes."""
+    query, includes, regex, folded = as_text(call.args.get("Query")), listed(call.args.get("Includes")), *[
+        is_set(call.args.get(name)) for name in ("IsRegex", "CaseInsensitive")]
+    if not query or call.args.get("MatchPerLine") in (False, "false"):
+        return None
+    files = [path] if file_kind(path) == "file" else walk(path, MOST_WALKED, MOST_WALKED if includes else MOST_ENTRIES)
+    if files is not None and files != [path] and includes:
+        globs = ["".join([ACTIVE.get(c, c) for c in one.rpartition("/")[2]]) for one in includes if one[:1] != "!" and "{" not in one]
+        files = [one for one in files if any(glob_fits(glob, one.rpartition("/")[2]) for glob in globs)] if len(globs) == len(includes) else files
+    if files is not None and len(files) <= MOST_ENTRIES and matches_fit(files, query, regex and bool(REGEXES & set(query)), folded):
+        return None
+    return "matches without a bound", [
+        ask_waymark(world, query), grep_route(path, query, includes, regex, folded, world),
+        f"grep_search SearchPath={quote_argument(path)} Query={quote_argument(query)} MatchPerLine=false",
+    ], "the same grep_search with MatchPerLine=false, or in a folder further in"
+
+
+def grep_route(path, query, includes, regex, folded, world):
+    rtk, word, fold = find_rtk(world)[1], quote_shell(query), " -i" if folded else ""
+    only = [quote_shell(one) for one in includes if not {"/", "!", "{"} & set(one)]
+    if not rtk and [1 for folder in world.env.get("PATH", "").split(":") if is_program(folder + "/rg")]:
+        command = f"rg -n -m 20{fold}{'' if regex else ' -F'} -e {word}" + "".join([" -g " + one for one in only])
+    else:  # GNU grep has no \d and no (?: outside -P, and other greps have no -P
+        kind = "-F" if not regex else "-P" if sys.platform == "linux" and ("\\" in query or "(?" in query) else "-E"
+        command = f"{rtk} grep -rnI -m 20{fold} {kind} -e {word}".lstrip()
+        command += "".join([" --include=" + one for one in only]) + " --exclude-dir=.git --exclude-dir=node_modules"
+    return f"{command} {quote_shell(path)} | cut -c1-300 | head -n 50"
+
+
+def matches_fit(files, query, regex, folded):
+    """Whether the lines of these files that hold a text are at most MOST_LINES and MOST_BYTES; of a real regex, whether all lines are."""
+    lines = size = searched = 0
+    wanted = (query.lower() if folded else query).encode("utf-8", "surrogatepass") if not regex else b""
+    for path in files:
+        data = read_file(path, MOST_SEARCHED + 1 - searched) or b"" if file_kind(path) == "file" else b""
+        searched += len(data)
+        data = b"" if b"\0" in data[:1024] else data.lower() if folded else data
+        at = data.find(wanted) if data else -1
+        while at >= 0:
+            end = data.find(b"\n", at)
+            end = end if end >= 0 else len(data)
+            lines, size = lines + 1, size + end - data.rfind(b"\n", 0, at)
+            if lines > MOST_LINES or size > MOST_BYTES:
+                return False
+            at = data.find(wanted, end + 1)
+        if searched > MOST_SEARCHED:
+            return False
+    return True
+
+
+def walk(path, depth, most):
+    """The paths of what lies below a folder, down to a depth, as the host's searches see it; None where there is more than `most`."""
+    found, folders, seen = [], [(path, depth)], 0
+    while folders:
+        folder, left = folders.pop()
+        try:
+            with posix.scandir(folder) as entries:
+                for entry in entries:
+                    seen += 1
+                    if seen > MOST_WALKED or len(found) > most:
+                        return None
+                    if entry.name[:1] == "." or entry.name in NOT_SEARCHED:
+                        continue
+                    found.append(folder + "/" + entry.name)
+                    if left > 1 and entry.is_dir(follow_symlinks=False):
+                        folders.append((found[-1], left - 1))
+        except OSError:  # unreadable, or gone
+            continue
+    return found if len(found) <= most else None
+
+
+def listed(value):
+    return [one for one in (value[:50] if isinstance(value, list) else [value]) if isinstance(one, str) and one]
+
+
+def quote_argument(text):
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def ask_waymark(world, question):
+    """A question to the code index where one is configured, else ""."""
+    data = read_file(world.home + "/.gemini/config/mcp_config.json", 1 << 20) or b""
+    try:
+        servers = parse_json(data.decode("utf-8-sig"))["mcpServers"] if b"waymark" in data.lower() else {}
+        there = [name for name, value in servers.items() if "waymark" in name.lower() and not (isinstance(value, dict) and value.get("disabled"))]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        there = []
+    return f"waymark_ask({quote_argument(question)}, plain: true)" if there else ""
+
+
+def too_much(what, routes, otherwise):
+    """The denial, with as many of the routes as fit, each whole or not at all; `otherwise` where none does."""
+    text, used = what + ". Instead: ", []
+    room = REASON_BYTES - len("[agy:bounded-reads] ") - len(text)
+    for route in routes:
+        size = len(route.encode("utf-8", "replace")) + 6
+        native = route.startswith(("view_file ", "read_file ", "grep_search ", "waymark_ask("))
+        if route and size <= room and (native or sys.platform != "win32") and not [c for c in route if c == "\0" or "\ud800" <= c <= "\udfff"]:
+            used.append(f"`{route}`")
+            room -= size
+    return deny("bounded-reads", text + (" or ".join(used) or otherwise))
+
+
+LINE_ARGUMENTS = {"view_file": ("StartLine", "EndLine"), "read_file": ("offset", "limit")}
+MEASURES = {"view_file": (("AbsolutePath",), ("file",), judge_read), "read_file": (("absolute_path", "file_path", "path"), ("file",), judge_read),
+            "list_dir": (("DirectoryPath",), ("folder",), judge_list), "find_by_name": (("SearchDirectory",), ("folder",), judge_find),
+            "grep_search": (("SearchPath", "SearchDirectory"), ("file", "folder"), judge_grep)}
+GUARDS.append(Guard("bounded-reads", tuple(MEASURES), bounded_reads, (
+    ("view_file", {"AbsolutePath": "{WS}/src/big.py"}), ("view_file", {"AbsolutePath": "{WS}/src/big.py", "StartLine": 100, "EndLine": 250}),
+    ("list_dir", {"DirectoryPath": "{WS}/many"}), ("find_by_name", {"SearchDirectory": "{WS}", "Pattern": "*.py"}),
+    ("grep_search", {"SearchPath": "{WS}", "Query": "def f1", "MatchPerLine": True})), (
+    ("view_file", {"AbsolutePath": "{WS}/src/big.py", "StartLine": 1, "EndLine": 150}), ("view_file", {"AbsolutePath": "{WS}/src/exact.txt"}),
+    ("view_file", {"AbsolutePath": "{WS}/AGENTS.md"}), ("view_file", {"AbsolutePath": "{WS}/logo.png"}), ("list_dir", {"DirectoryPath": "{WS}/few"}),
+    ("grep_search", {"SearchPath": "{WS}/few", "Query": "x", "MatchPerLine": True}), "cat {WS}/src/big.py")))
+
+
 # guard: evaluation
 # guard: own-files
 
