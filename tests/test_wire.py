@@ -210,8 +210,8 @@ def test_without_initialize(python, lines, want):
     run_case(python, lines, want, False)
 
 
-NOT_JSON = ["{bad", "[1,", "01", '{"a":1,}', '{"a" 1}', "{1:2}", '"x', '"\\q"', '"\\u12"', "nul", "[1}", "[1 2]", "NaN", "[" * 100_000, '{"a":' * 100_000, "1" * 5000,
-            "-", "1.", "'a'", "[\x0c]", '"\t"', "{}{}", "\x00", "[-Infinity]", '{"a":' + "1" * 5000 + "}"]
+NOT_JSON = ["{bad", "[1,", "01", '{"a":1,}', '{"a" 1}', "{1:2}", '"x', '"\\q"', '"\\u12"', "nul", "[1}", "[1 2]", "NaN", "[" * 100_000,
+            '{"a":' * 100_000, "1" * 5000, "-", "1.", "'a'", "[\x0c]", '"\t"', "{}{}", "\x00", "[-Infinity]", '{"a":' + "1" * 5000 + "}"]
 
 
 @pytest.mark.parametrize("python", all_pythons(), ids=python_name)
