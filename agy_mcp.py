@@ -253,6 +253,8 @@ def parse_json(text, rules=JsonRules):
         value, end = make_scanner(rules)(text, 0)
     except StopIteration as error:
         raise ValueError(f"no JSON value at character {error.value}") from None
+    except SystemError:  # Python 3.10 and 3.11 look for the right exception in json.decoder, and only if something has imported that
+        raise ValueError("malformed JSON") from None
     if end != len(text):
         raise ValueError(f"something follows the JSON value at character {end}")
     return value

@@ -1,5 +1,6 @@
 """A server process to talk to by lines, and the Pythons to start it with."""
 import contextlib
+import functools
 import json
 import os
 import queue
@@ -19,16 +20,21 @@ INITIALIZED = '{"jsonrpc":"2.0","method":"notifications/initialized"}'
 LAST = '{"jsonrpc":"2.0","id":"z","method":"tools/list"}'
 
 
-def pythons():
-    """Oldest and newest CPython from 3.9 up that can be found here: on PATH and among pyenv's."""
+@functools.cache
+def all_pythons():
+    """Every CPython from 3.9 up that can be found here, on PATH and among pyenv's, oldest first."""
     found = {sys.version_info[:2]: sys.executable}
     for minor in range(9, 20):
         path = shutil.which(f"python3.{minor}")
         pyenv = sorted(Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv").glob(f"versions/3.{minor}.*/bin/python"))
         if path or pyenv:
             found.setdefault((3, minor), str(pyenv[-1]) if pyenv else path)
-    works = [path for _, path in sorted(found.items()) if subprocess.run([path, "-I", "-S", "-c", ""], stderr=subprocess.DEVNULL).returncode == 0]
-    return list(dict.fromkeys([works[0], works[-1]]))
+    return [path for _, path in sorted(found.items()) if subprocess.run([path, "-I", "-S", "-c", ""], stderr=subprocess.DEVNULL).returncode == 0]
+
+
+def pythons():
+    """The oldest and the newest of them."""
+    return list(dict.fromkeys([all_pythons()[0], all_pythons()[-1]]))
 
 
 def python_name(path):

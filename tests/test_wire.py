@@ -9,7 +9,7 @@ import time
 from random import Random
 
 import pytest
-from mcp_process import INITIALIZE, INITIALIZED, LAST, PATIENCE, PRODUCT, SERVER, Process, python_name, pythons
+from mcp_process import INITIALIZE, INITIALIZED, LAST, PATIENCE, PRODUCT, SERVER, Process, all_pythons, python_name, pythons
 
 import agy_mcp
 
@@ -208,6 +208,21 @@ def test_after_initialize(python, lines, want):
 @pytest.mark.parametrize("lines, want", [pytest.param(*case[1:], id=case[0]) for case in MODERN_CASES])
 def test_without_initialize(python, lines, want):
     run_case(python, lines, want, False)
+
+
+NOT_JSON = ["{bad", "[1,", "01", '{"a":1,}', '{"a" 1}', "{1:2}", '"x', '"\\q"', '"\\u12"', "nul", "[1}", "[1 2]", "NaN", "[" * 100_000,
+            '{"a":' * 100_000, "1" * 5000, "-", "1.", "'a'", "[\x0c]", '"\t"', "{}{}", "\x00", "[-Infinity]", '{"a":' + "1" * 5000 + "}"]
+
+
+@pytest.mark.parametrize("python", all_pythons(), ids=python_name)
+def test_every_python_says_what_is_not_json_and_lives_on(python):
+    with Process(python=python) as server:
+        server.greet()
+        for line in NOT_JSON:
+            server.send(line)
+            assert matches(PARSE[0], server.next()), line[:50]
+        assert server.answer("echo", {"text": "x"})["result"]["isError"] is False
+        assert server.end() == 0
 
 
 @ALL
