@@ -191,10 +191,11 @@ REDIRECTS = ("<<<", "<<-", "<<", "<>", "<&", "<", ">>", ">&", ">|", ">")
 OPERATORS = (";;&", ";;", ";&", ";", "&&", "&", "||", "|&", "|", "(", ")")
 OPENERS = frozenset(("if", "then", "elif", "else", "while", "until", "do", "{", "!", "time", "for"))
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
-# In the value of a word: any text at all; any text without a slash; one character; one of a set; and what brace expansion works on.
-ANY, STAR, ONE, SET, OPEN, COMMA, CLOSE = "\x00\x01\x02\x03\x04\x05\x06"
+# In the value of a word: any text at all; any text without a slash; one character; one of a set; and, on the way, what brace expansion works on
+# and where an unquoted variable's value is split.
+ANY, STAR, ONE, SET, OPEN, COMMA, CLOSE, SPLIT = "\x00\x01\x02\x03\x04\x05\x06\x07"
 ACTIVE = {"*": STAR, "?": ONE, "[": SET, "{": OPEN, ",": COMMA, "}": CLOSE}
-NO_CONTROLS = dict.fromkeys(range(7), 0x7F)
+NO_CONTROLS = dict.fromkeys(range(8), 0x7F)
 
 
 class Scanner:
@@ -596,18 +597,17 @@ def expand(parts, scope):
         kind, text = parts[0][:2]
         if kind == "text" or kind == "bare" and text not in ACTIVE and text != "~":
             return [text]
-        if kind == "var" and not parts[0][3]:
-            return [w for value in part_values(parts[0], scope) for w in (value.split() or [""])][:MOST_WORDS]
     words = [""]
     for n, part in enumerate(parts):
         if part[0] == "bare" and part[1] == "~" and (n == 0 or words[0].endswith(("=", ":"))):
-            after = parts[n + 1][1] if n + 1 < len(parts) and parts[n + 1][0] == "bare" else "/"
-            values = [scope.home if after[:1] == "/" else "~"]
+            values = [scope.home if n + 1 == len(parts) or parts[n + 1][0] == "bare" and parts[n + 1][1][:1] in "/:" else "~"]
         else:
             values = part_values(part, scope)
         words = [w + v for w in words for v in values][:MOST_WORDS] if values != [""] else words
     if any(OPEN in w or COMMA in w or CLOSE in w for w in words):
         words = [x for w in words for x in braces(w, [MOST_WORDS])]
+    if any(SPLIT in w for w in words):
+        words = [x for w in words for x in w.split(SPLIT)]
     return [w if SET not in w or "]" in w else w.replace(SET, "[") for w in words[:MOST_WORDS]]
 
 
@@ -619,7 +619,8 @@ def part_values(part, scope):
         return [ACTIVE.get(text, text)]
     if kind == "var":
         values = scope.values(text)
-        return expand(part[2], scope) if part[2] is not None and values == [ANY] else values
+        values = expand(part[2], scope) if part[2] is not None and values in ([ANY], [""]) else values
+        return values if part[3] else [SPLIT.join(value.split()) for value in values]
     if kind == "run" and text and all(t[0] == "word" for t in text):
         words = [w for t in text for w in expand(t[2], scope)]
         if words[0] == "pwd":
@@ -649,7 +650,9 @@ def braces(word, left):
         if depth == 0 and len(commas) > 1:
             pieces = [word[a + 1:b] for a, b in zip(commas, commas[1:] + [end])]
         elif depth == 0 and dots and first.isdigit() and last.isdigit():
-            pieces = [str(i) for i in range(int(first), min(int(last), int(first) + 1000) + 1)]
+            pieces = [str(i) for i in range(int(first[:9]), min(int(last[:9]), int(first[:9]) + 1000) + 1)]
+        elif depth == 0 and dots and len(first) == len(last) == 1 and first.isalpha() and last.isalpha():
+            pieces = [chr(i) for i in range(ord(first), ord(last) + 1)]
         else:
             begin = word.find(OPEN, begin + 1) if depth == 0 else -1
             continue
