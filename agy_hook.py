@@ -2346,7 +2346,7 @@ def rewrite(call, world):
         found = cached_answer(key, world) if key else None
         code, text = found or ask_rtk(rtk, command, world.env)
         fresh = (key, code, text) if key and not found and code in (0, 1, 3) and len(text) <= CACHE_TEXT else None
-        decision, refused = judge_answer(call, code, text, word)
+        decision, refused = judge_answer(call, code, text, word, world)
         return Rewriting(decision, refused, fresh)
     finally:
         posix.chdir(back)
@@ -2361,8 +2361,10 @@ def encoded_size(text):
 
 
 def starts_with_rtk(command, word):
-    first = command.lstrip()
-    return first.startswith(word + " ") or first.split(None, 1)[0].replace("\\", "/").rsplit("/", 1)[-1].strip("'\"") in ("rtk", "rtk.exe")
+    first = command.strip()
+    quote = first[0] if first[0] in "'\"" else None
+    first = first[1:].split(quote)[0] if quote else first.split(None, 1)[0]
+    return command.lstrip().startswith(word + " ") or program(first) == "rtk"
 
 
 def enter_folder(folder):
@@ -2372,7 +2374,7 @@ def enter_folder(folder):
     return back
 
 
-def judge_answer(call, code, text, word):
+def judge_answer(call, code, text, word, world):
     """(Decision or None, why the rewrite is refused or "") for rtk's exit code (-1: none) and stdout."""
     command = call.args["CommandLine"]
     if code == 2:
@@ -2381,7 +2383,7 @@ def judge_answer(call, code, text, word):
         return ask("rtk", "a deny rule in rtk's permission settings (.claude/settings.json) matches this command; approve it to run it unchanged"), ""
     if code not in (0, 3) or not text.strip() or text == command:
         return None, ""
-    refused, text = check_rewrite(command, text, word, posix.getcwd() if call.cwd else None)
+    refused, text = check_rewrite(command, text, word, posix.getcwd() if call.cwd else None, world)
     if refused or text == command:
         return None, refused
     overwrite = {"CommandLine": text}
@@ -2574,13 +2576,18 @@ def cache_key(command, rtk, folder, world):
         if "/" not in path:
             break
         path = path.rsplit("/", 1)[0]
-    files = [rtk, folder + "/composer.json", *[expand_home(name, world) for name in RTK_CONFIGS],
-             env.get("XDG_CONFIG_HOME", "") + "/rtk/config.toml", env.get("APPDATA", "") + "/rtk/config.toml"]
+    files = [rtk, folder + "/composer.json", *rtk_configs(world)]
     for place in settings:
         if file_stamp(place):  # one look instead of two at the many folders that have none
             files += place + "/settings.json", place + "/settings.local.json"
     parts = [f"{name}={value}" for name, value in sorted(env.items()) if name.startswith(RTK_VARIABLES)]
     return digest("\0".join([command, *parts, *[name + file_stamp(name) for name in files if file_stamp(name)]]))
+
+
+def rtk_configs(world):
+    """Where rtk may look for its config.toml."""
+    below = [folder for folder in (world.env.get("XDG_CONFIG_HOME"), world.env.get("APPDATA")) if folder]
+    return [expand_home(name, world) for name in RTK_CONFIGS] + [folder + "/rtk/config.toml" for folder in below]
 
 
 def file_stamp(path):
@@ -2629,9 +2636,377 @@ def cache_lines(data):
     return lines if len(entries) == len(lines) else []
 
 
-def check_rewrite(command, answer, word, folder):
-    """(why the answer is refused or "", the text to run)."""
-    return "", answer
+# The rewrite check (rtk.md §2). An answer is used only if it is the command with rtk put before command words, or one of few equivalences;
+# what it would change beyond that is a kind of refusal, for the log. Spaces count as the shell counts them.
+SAFE_WRAPPERS = ("env", "timeout", "gtimeout", "nice", "ionice", "nohup", "setsid", "stdbuf", "time", "command", "exec", "uv run")
+NPX_FORMS = (("npx",), ("npm", "exec"), ("pnpm", "exec"))
+NPX_ROUTES = ("tsc", "eslint", "vitest", "jest", "prettier", "playwright", "prisma", "next")
+# What rtk holds back until its end would leave a background task's log empty, and a question unseen: (kind, programs, words that make it so)
+REFUSED_WORDS = (
+    ("interactive", ("git add", "git checkout", "git stash", "git restore", "git reset", "git commit"),
+     ("-p", "--patch", "-i", "--interactive", "-e", "--edit")),
+    ("interactive", ("pytest", "python -m pytest", "python3 -m pytest"), ("--pdb", "--trace")),
+    ("interactive", ("ssh",), ("-t", "-tt")),
+    ("interactive", ("make", "npm", "composer", "php artisan"), ("menuconfig", "nconfig", "init", "tinker")),
+    ("streams", ("",), ("--watch", "--watchAll", "--line-buffered")),
+    ("streams", ("tsc", "jest", "vitest", "npx"), ("-w",)),
+    ("streams", ("curl",), ("-N", "--no-buffer")),
+)
+RUNNERS = ("npm", "pnpm", "yarn", "bun", "deno", "make", "mvn", "php", "composer", "rake", "sbt", "next", "vitest", "npx", "nx", "turbo", "just", "task",
+           "mise")
+SERVERS = frozenset(("dev", "develop", "start", "serve", "server", "watch", "preview", "storybook", "nodemon"))
+ENDLESS = ("yes", "watch", "tcpdump", "inotifywait", "top", "vmstat", "strace")
+LISTINGS = ("ls", "find", "wc", "tree", "ps")  # rtk sorts, groups or sums up what these print: right to read, wrong to pick a line from
+REFORMATTED = ("jest", "vitest", "eslint", "playwright", "pip", "cargo", "aws", "ruff", "golangci-lint", "rspec", "mypy", "npm", "pnpm", "npx")
+WINDOWS_NAMES = ("ls", "cat", "ps", "diff", "curl", "wget", "find", "sort", "tree", "tee")  # other programs, or none, in cmd and PowerShell
+MOST_READ = 4 << 20
+Segment = record("Segment", "items end")  # one simple command: tokens with their place, [(kind, raw, parts, start)], and the operator behind it
+
+
+def check_rewrite(command, answer, word, folder, world):
+    """(kind of refusal or "", the text to run): whether rtk's answer means what the command means, run in `folder` (None: not known). `word` is
+    what is written for rtk in the text to run."""
+    old, new = segments(command), segments(answer)
+    if command.count("\r") != answer.count("\r") or old is None or new is None:
+        return "unread", ""
+    if [s.end for s in old] != [s.end for s in new]:
+        return "operators", ""
+    check = RewriteCheck(word, folder, world)
+    for before, after, following in zip(old, new, [*old[1:], None]):
+        refused = check.segment(before, after, following)
+        if refused:
+            return refused, ""
+    for start, length, text in reversed(check.edits):
+        answer = answer[:start] + text + answer[start + length:]
+    return ("shadowed", "") if check.shadowed else ("", answer)
+
+
+def segments(text):
+    """The simple commands of a command line, newlines that end nothing left out; None where it could not be read to its end."""
+    tokens, unread = scan(text)
+    if unread:
+        return None
+    out, items, at = [], [], 0
+    for n, (kind, raw, parts) in enumerate(tokens):
+        at = text.find(raw, at)
+        if kind != "op":
+            items.append((kind, raw, parts, at))
+        elif raw != "\n" or items or out and out[-1].end == ")":
+            out.append(Segment(items, "" if raw == "\n" and n == len(tokens) - 1 else raw))
+            items = []
+        at += len(raw)
+    return out + [Segment(items, "")] if items else out
+
+
+def shapes(items):
+    """What must be equal: joined lines are one, and a comment's trailing blanks are nothing."""
+    return [(kind, raw.rstrip() if kind == "comment" else raw if "'" in raw or '"' in raw else raw.replace("\\\n", "")) for kind, raw, _, _ in items]
+
+
+def split_redirects(items):
+    """(argv, the rest) of a simple command's tokens."""
+    argv, rest, target = [], [], False
+    for item in items:
+        (argv if item[0] == "word" and not target else rest).append(item)
+        target = item[0] == "redirect"
+    return argv, rest
+
+
+class RewriteCheck:
+    """What is known where a simple command stands: folder (None: not known), folders kept by open parentheses, path ("" as in the environment,
+    "changed", or "lost": rtk may not be found any more), argvs earlier in its pipeline. edits: (start, length, text) for the answer."""
+    __slots__ = ("word", "folder", "world", "folders", "path", "pipe", "edits", "shadowed", "cases", "variables")
+
+    def __init__(self, word, folder, world):
+        self.word, self.folder, self.world, self.variables = word, folder, world, {}
+        self.folders, self.path, self.pipe, self.edits, self.shadowed, self.cases = [], "", [], [], False, False
+
+    def segment(self, before, after, following):
+        names = [raw for _, raw, _, _ in before.items[:2]]
+        if len(names) == 2 and names[0].lower() == "set" and assigned_name(names[1]):
+            return "cmd-set"  # there a blank before the operator becomes part of the value
+        refused = self.change(before, after, following) if shapes(before.items) != shapes(after.items) else ""
+        self.follow(before, following)
+        return refused
+
+    def change(self, before, after, following):
+        """The kind of refusal of one changed command, or ""."""
+        old, new = shapes(before.items), shapes(after.items)
+        at = next((i for i, pair in enumerate(zip(old, new)) if pair[0] != pair[1]), min(len(old), len(new)))
+        if before.end == "(" or before.end == ")" and (self.cases or not self.folders):
+            return "pattern"
+        if len(old) == len(new) and old[at + 1:] == new[at + 1:] and new[at][1] != "rtk":
+            return self.script(before.items, after.items, at)
+        if at == len(new) or new[at] != ("word", "rtk"):
+            return "words"
+        refused = self.prefix(before.items[:at])
+        (argv, rest), (routed, kept) = split_redirects(before.items[at:]), split_redirects(after.items[at + 1:])
+        if refused or self.path == "lost" and self.word == "rtk":
+            return refused or "path-lost"
+        if not argv or shapes(rest) != shapes(kept):
+            return "redirects"
+        self.edits.append((after.items[at][3], 3, self.word))
+        names = [raw for _, raw in shapes(argv)]
+        same = names == [raw for _, raw in shapes(routed)]
+        refused = self.veto([unquoted(item[2]) for item in argv], argv, before, following)
+        return refused or (self.plain(names) if same else self.route(argv, names, [raw for _, raw in shapes(routed)]))
+
+    def plain(self, names):
+        """`rtk playwright` asks npx for what lies in node_modules, and `rtk npx next` builds, whatever was asked of next."""
+        other = names[0] == "playwright" and not self.local_program("playwright") and self.folder_of("playwright")
+        return "other-program" if other or names[0] == "npx" and len(names) > 1 and names[1] in NPX_ROUTES else ""
+
+    def script(self, old, new, at):
+        """sh -c '…': the same rules inside, where its quotes hold nothing but text."""
+        quote, before, after = old[at][1][:1], old[at][1], new[at][1]
+        unsafe = "'" if quote == "'" else '"\\$`'
+        plain = quote in ("'", '"') and all(len(t) > 1 and t[0] == t[-1] == quote and not any(c in t[1:-1] for c in unsafe) for t in (before, after))
+        if not plain or at < 2 or old[at - 1][1] != "-c" or program(old[at - 2][1]) not in SHELLS:
+            return "quoted"
+        refused, text = check_rewrite(before[1:-1], after[1:-1], self.word, self.folder, self.world)
+        if refused or any(c in text for c in unsafe):
+            return refused or "quoted"
+        self.edits.append((new[at][3], len(after), quote + text + quote))
+        return self.prefix(old[:at - 2]) or ("path-lost" if self.path == "lost" and self.word == "rtk" else "")
+
+    def prefix(self, items):
+        """Whether only assignments, keywords and known wrappers stand before the command word: "" or a kind of refusal."""
+        i = 0
+        while i < len(items):
+            kind, raw = items[i][:2]
+            key = raw + " run" if raw == "uv" and i + 1 < len(items) and items[i + 1][1] == "run" else raw
+            if kind != "word":
+                i += 2
+            elif assigned_name(raw):
+                i += 1
+                if assigned_name(raw) == "PATH" and loses_path(raw) and self.word == "rtk":
+                    return "path-lost"
+            elif key in SAFE_WRAPPERS:
+                i = self.wrapper(key, items, i + 1 + (key != raw))
+            elif raw in OPENERS and raw != "for":
+                i += 1
+            else:
+                return "" if self.transparent(items) else "inside"
+        return "" if i == len(items) else "wrapper"
+
+    def wrapper(self, key, items, i):
+        """The position behind a wrapper's own words, or one that is out of range where it takes away what rtk needs."""
+        valued, positions = WRAPPERS[key]
+        self.path = "changed" if key == "uv run" else self.path
+        while i < len(items) and (items[i][1][:1] == "-" or key == "env" and assigned_name(items[i][1])):
+            raw = items[i][1]
+            unset = raw in ("-u", "--unset") and i + 1 < len(items) and items[i + 1][1] == "PATH"
+            if key == "env" and (unset or raw in ("-", "-i", "-S") or raw[:3] in ("--i", "--s") or "PATH=" in raw + "=" and loses_path(raw)):
+                return len(items) + 1
+            i += 1 + (raw in valued.split())
+        return i + positions
+
+    def transparent(self, items):
+        """Whether the user told rtk (transparent_prefixes) that these words only wrap a command."""
+        words = " ".join(raw for _, raw, _, _ in items)
+        data = b"".join(read_file(path, 1 << 20) or b"" for path in rtk_configs(self.world))
+        return any((quote + words + quote).encode("utf-8", "replace") in data for quote in "'\"")
+
+    def scope(self):
+        return Scope(self.folder, self.world.home, self.variables)
+
+    def follow(self, segment, following):
+        """What a command does to those behind it."""
+        argv = split_redirects(segment.items)[0]
+        names = [raw for _, raw, _, _ in argv]
+        if all(map(assigned_name, names)):
+            self.variables.update({assigned_name(raw): [v.partition("=")[2] for v in expand(parts, self.scope())] for _, raw, parts, _ in argv})
+        assigned = [raw for raw in names if assigned_name(raw) == "PATH"]
+        if assigned and (len(assigned) == len(names) or names[0] in ("export", "declare", "typeset", "set")):
+            self.path = "lost" if loses_path(assigned[-1]) else "changed"
+        name = names[0] if names else ""
+        if name in ("cd", "pushd", "chdir"):
+            values = expand(argv[-1][2], self.scope()) if len(argv) == 2 else [ANY]
+            self.folder = absolute(values[0], self.folder) if len(values) == 1 and is_known(values[0]) and values[0] != "-" else None
+        self.folder = None if name == "popd" else self.folder
+        self.path = self.path or ("changed" if name in ("source", ".", "eval", "conda", "nvm", "pyenv", "asdf", "unset") else "")
+        self.shadowed |= name in ("alias", "function") or segment.end == "(" and len(argv) == 1 and following and (following.items, following.end) == ([], ")")
+        self.cases |= name == "case"
+        self.pipe = [*self.pipe, [unquoted(item[2]) for item in argv]] if segment.end in ("|", "|&") else []
+        if segment.end == "(":
+            self.folders.append(self.folder)
+        elif segment.end == ")" and self.folders:
+            self.folder = self.folders.pop()
+
+    def veto(self, words, argv, segment, following):
+        """Commands that rtk runs, but not as they are meant: a kind of refusal, or ""."""
+        head = " ".join([w for w in words[:8] if w[:1] != "-" or w == "-m"])
+        name, parts = words[0], {part for w in words[1:] if w[:1] != "-" for part in w.replace("-", ":").replace(".", ":").split(":")}
+        for kind, programs, marks in REFUSED_WORDS:
+            if any(w in marks for w in words) and any(not p or (head + " ").startswith(p + " ") for p in programs):
+                return kind
+        if name in RUNNERS and parts & SERVERS or name in ("make", "mvn", "sbt", "just") and "run" in parts or name == "npx" and parts == {"vite"}:
+            return "streams"
+        if any(is_endless(earlier) for earlier in self.pipe) or name == "ping" and is_endless(words):
+            return "streams"
+        if is_asking(words, head):
+            return "interactive"
+        if name in REFORMATTED and asks_for_json(words):
+            return "machine-output"
+        if name in LISTINGS and segment.end in ("|", "|&") and not is_viewer(following):
+            return "piped-listing"
+        if sys.platform == "win32" and name in WINDOWS_NAMES:
+            return "windows-name"
+        return self.missing_start(argv, segment) if name == "find" else ""
+
+    def missing_start(self, argv, segment):
+        """`rtk find` says nothing and succeeds where the folder to start from is missing; find does neither."""
+        known, judged = True, segment.end in ("&&", "||")
+        if not judged and any(raw == "2>" for _, raw, _, _ in segment.items):
+            return ""
+        for _, raw, parts, _ in argv[1:]:
+            if raw[:1] in ("-", "(", "!", "\\"):
+                break
+            for value in expand(parts, self.scope()):
+                path = absolute(value, self.folder) if is_known(value) else None
+                known = known and path is not None
+                if path is not None and not file_kind(path):
+                    return "missing-start"
+        return "missing-start" if judged and not known else ""
+
+    def route(self, argv, old, new):
+        """The equivalences: "" where `rtk NEW` does what OLD does."""
+        if old[0] in ("cat", "head", "tail"):
+            return self.reading(argv, old, new)
+        for form in NPX_FORMS:
+            if tuple(old[:len(form)]) == form and len(old) > len(form) and old[len(form)] in NPX_ROUTES:
+                return self.packaged(old[len(form):], new)
+        if old[0] in NPX_ROUTES:
+            return "" if is_routed(old, new) else "other-program"
+        if old[0] in ("python", "python3") and old[1:2] == ["-m"] and old[2:] == new and new[0] in ("pytest", "mypy"):
+            return "" if not self.path and self.folder_of(old[0]) and self.folder_of(old[0]) == self.folder_of(new[0]) else "other-program"
+        return "other-program"
+
+    def packaged(self, old, new):
+        """npx X: what lies in node_modules goes first, while rtk takes what PATH has, and installs nothing but tsc."""
+        name = old[0]
+        local, found = self.local_program(name), self.folder_of(name)
+        if found and local and real_path(found + "/" + name, {}) != real_path(local, {}):
+            return "other-program"
+        if not local and (name == "playwright" or not found and name != "tsc"):
+            return "not-installed"
+        return "" if is_routed(old, new) else "other-program"
+
+    def local_program(self, name):
+        path = self.folder
+        while path:
+            if file_kind(f"{path}/node_modules/.bin/{name}") == "file":
+                return f"{path}/node_modules/.bin/{name}"
+            path = path.rpartition("/")[0]
+        return ""
+
+    def folder_of(self, name):
+        """The folder on PATH in which a program is found first, or ""."""
+        return next((f for f in self.world.env.get("PATH", "").split(":") if is_program(f + "/" + name)), "")
+
+    def reading(self, argv, old, new):
+        """cat, head and tail become rtk read, which fails on what is not UTF-8."""
+        files = [item for item in argv[1:] if item[1][:1] != "-"]
+        if old[0] == "cat":
+            right = new == ["read", *old[1:]] and all(w == "-n" for w in old[1:] if w[:1] == "-")
+        else:
+            files, count = argv[-1:], "".join(old[1:-1])
+            count = next((count[len(p):] for p in ("--lines=", "--lines", "-n", "-") if count.startswith(p)), count or "10")
+            right = len(old) > 1 and old[-1][:1] != "-" and count.isdigit() and new == ["read", old[-1], f"--{old[0]}-lines", count]
+        if not right or not files:
+            return "options"
+        values = [path for item in files for value in expand(item[2], self.scope()) for path in self.globbed(value)]
+        return next((refused for value in values for refused in [self.unreadable(value)] if refused), "")
+
+    def globbed(self, value):
+        """What a glob in the last part of a path may mean: every name in the folder with its beginning and end; at most MOST_WORDS."""
+        folder, slash, name = value.rpartition("/")
+        if STAR not in name or not name.strip(STAR + ONE) or not is_known(folder + "/") or ANY in name or SET in name:
+            return [value]
+        first, last = name.replace(ONE, STAR).split(STAR)[0], name.replace(ONE, STAR).split(STAR)[-1]
+        try:
+            names = posix.listdir(absolute(folder or ".", self.folder) or "")
+        except OSError:
+            return []
+        found = [folder + slash + n for n in names if n.startswith(first) and n.endswith(last)]
+        return found if len(found) <= MOST_WORDS else [value]
+
+    def unreadable(self, value):
+        path = absolute(value, self.folder) if is_known(value) else None
+        if path is None or path.startswith(("/dev/", "/proc/")):
+            return "unknown-file"
+        kind = file_kind(path)
+        data = read_file(path, MOST_READ + 1) if kind == "file" else b""
+        try:
+            (data or b"").decode()
+        except UnicodeDecodeError:
+            return "not-text"
+        return "unknown-file" if kind == "other" or data and len(data) > MOST_READ else ""
+
+
+def is_known(value):
+    return bool(value) and not any(c < "\x07" for c in value)
+
+
+def assigned_name(raw):
+    name, equals, _ = raw.partition("=")
+    return name if equals and name.isidentifier() else ""
+
+
+def loses_path(raw):
+    return "$PATH" not in raw and "${PATH}" not in raw
+
+
+def is_routed(old, new):
+    """Whether rtk's own name for a program and its arguments stand for it: `rtk next` builds, `rtk vitest` runs, and `rtk lint` takes a first
+    word that is no path for the name of another linter."""
+    name, args = old[0], old[1:]
+    if name == "eslint":
+        return new == ["lint", *args] and bool(args) and (args[0][0] == "-" or "/" in args[0] or "." in args[0])
+    dropped = {"next": "build", "vitest": "run"}.get(name)
+    if name == "next" and args[:1] != ["build"]:
+        return False
+    return new == [name, *(args[1:] if dropped and args[:1] == [dropped] else args)]
+
+
+def is_viewer(segment):
+    """Whether a pipe only leads into `cat`, or `head` or `tail` of five lines and more, at its end."""
+    words = [raw for _, raw, _, _ in segment.items] if segment and segment.end not in ("|", "|&") else []
+    count = "".join(words[1:]).lstrip("-n")
+    return words == ["cat"] or words[:1] in (["head"], ["tail"]) and (len(words) == 1 or count.isdigit() and int(count) > 4)
+
+
+def is_endless(words):
+    """Whether a command prints on and on: what rtk reads from it, or of it, would not be seen before its end."""
+    name = words[0] if words else ""
+    options = [w for w in words[1:] if w[:1] == "-"]
+    follows = any(w == "--follow" or w[1:2] != "-" and ("f" in w or "F" in w) for w in options)
+    if name == "ping":
+        return not any(w[:2] in ("-c", "-w", "-n") for w in options)
+    return name in ENDLESS or follows and (name in ("tail", "journalctl") or name in ("docker", "kubectl") and "logs" in words)
+
+
+def is_asking(words, head):
+    """Whether a command would open an editor or a prompt."""
+    short = "".join([w[1:] for w in words[1:] if w[:1] == "-" and w[1:2] != "-"])
+    if (head + " ").startswith("git commit "):
+        long = ("--message", "--file", "--reuse-message", "--no-edit", "--fixup", "--dry-run", "--help", "--squash")
+        return not any(w.split("=")[0] in long for w in words) and not any(c in short for c in "mFCh")
+    if words[0] == "psql":
+        return not any(w.split("=")[0] in ("--command", "--file", "--list", "--version", "--help") for w in words) and not any(c in short for c in "cflV?")
+    if words[0] == "ssh":
+        plain = [w for before, w in zip(words, words[1:]) if w[:1] != "-" and before not in ("-p", "-i", "-l", "-o", "-F", "-J", "-L", "-R", "-b", "-c", "-D")]
+        return len(plain) < 2
+    return False
+
+
+def asks_for_json(words):
+    for word, following in zip(words, [*words[1:], ""]):
+        option, equals, value = word.partition("=")
+        if option in ("--json", "-json", "--report") or option in ("--format", "--output", "--output-format", "--message-format", "--reporter", "-o", "-f"):
+            if option in ("--json", "-json") or (value if equals else following).startswith("json"):
+                return True
+    return False
 
 
 # ---- The edge -------------------------------------------------------------------------------------------------------------------------

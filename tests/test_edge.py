@@ -36,10 +36,12 @@ UNREADABLE = {  # sent -> neutral answer, and one line in the log
     "single quotes": b"{'toolCall': {}}",
 }
 ODD = {  # sent -> neutral answer
-    "an empty object": b"{}", "no call": b'{"toolCall": null}', "a call that is text": b'{"toolCall": "x"}', "no arguments": b'{"toolCall": {"name": "run_command"}}',
+    "an empty object": b"{}", "no call": b'{"toolCall": null}', "a call that is text": b'{"toolCall": "x"}',
+    "no arguments": b'{"toolCall": {"name": "run_command"}}',
     "null arguments": b'{"toolCall": {"name": "run_command", "args": null}}', "an array of arguments": b'{"toolCall": {"name": "run_command", "args": [1]}}',
     "a number for a name": b'{"toolCall": {"name": 5, "args": {}}}', "invalid UTF-8": b'{"toolCall": {"name": "x\xff\xfe", "args": {}}}',
-    "a BOM": b'\xef\xbb\xbf{"toolCall": {"name": "search_web", "args": {}}}', "a lone surrogate": b'{"toolCall": {"name": "\\ud800", "args": {"a": "\\udfff"}}}',
+    "a BOM": b'\xef\xbb\xbf{"toolCall": {"name": "search_web", "args": {}}}',
+    "a lone surrogate": b'{"toolCall": {"name": "\\ud800", "args": {"a": "\\udfff"}}}',
     "a surrogate in a command": b'{"toolCall": {"name": "run_command", "args": {"CommandLine": "git status \\ud800"}}}',
     "a NUL in a command": b'{"toolCall": {"name": "run_command", "args": {"CommandLine": "git status \\u0000"}}}',
     "bytes in a command": b'{"toolCall": {"name": "run_command", "args": {"CommandLine": "git status \xff"}}}',
@@ -166,7 +168,9 @@ def test_a_log_that_hangs_comes_after_the_answer(tmp_path):
 
 CONFIGS = {  # what agy_config.json holds -> the decision of a call with nothing to object
     "{}": "allow", '{"neutral": "ask"}': "ask", '{"neutral": "deny"}': "allow", '{"neutral": 1, "nonsense": []}': "allow", "{": "allow", "[]": "allow",
-    "null": "allow", "\ufeff{\"neutral\": \"ask\"}": "ask", '{"off": 5, "rtk": [], "neutral": "ask"}': "ask", '{"off": [1, null, {}]}': "allow", "[" * 9999: "allow",
+    "null": "allow",
+    "\ufeff{\"neutral\": \"ask\"}": "ask", '{"off": 5, "rtk": [], "neutral": "ask"}': "ask", '{"off": [1, null, {}]}': "allow",
+    "[" * 9999: "allow",
 }
 
 
@@ -186,7 +190,7 @@ def test_rewriting_can_be_switched_off(how, tmp_path):
 
 
 def call_of(args=None, tool="run_command"):
-    return agy_hook.make_call({"toolCall": {"name": tool, "args": args or {}}})
+    return agy_hook.make_call({"toolCall": {"name": tool, "args": args or {}}}, agy_hook.World({}, "/home/dev", 0.0, {}))
 
 
 def plain_world(tmp_path, **config):
@@ -203,7 +207,8 @@ def guard(name, verdict):
 
 
 @pytest.mark.parametrize("verdicts, want", [
-    ([], None), ([None], None), (["ask", "force_ask"], "force_ask"), (["deny", "force_ask"], "deny"), (["force_ask", "ask", "deny", None], "deny"), (["ask"], "ask"),
+    ([], None), ([None], None), (["ask", "force_ask"], "force_ask"), (["deny", "force_ask"], "deny"), (["force_ask", "ask", "deny", None], "deny"),
+    (["ask"], "ask"),
 ])
 def test_the_strictest_verdict_wins(verdicts, want, tmp_path):
     guards = [guard(f"g{i}", verdict) for i, verdict in enumerate(verdicts)]
@@ -256,12 +261,12 @@ def test_one_pair_of_json_quotes_is_taken_off_enums(given, want):
 
 
 @pytest.mark.parametrize("cwd, workspaces, want", [
-    ("/w", ["/x"], "/w"), (None, ["/x"], "/x"), ("", ["/x", "/y"], "/x"), (None, [], None), (None, None, None), (5, [None, "/y"], "/y"), ("sub", ["/x"], "/x/sub"),
-    ("sub", [], None), ("C:\\w", [], "C:\\w"),
+    ("/w", ["/x"], "/w"), (None, ["/x"], "/x"), ("", ["/x", "/y"], "/x"), (None, [], None), (None, None, None), (5, [None, "/y"], "/y"),
+    ("sub", ["/x"], "/x/sub"), ("sub", [], None), ("~/w", [], "/home/dev/w"), ("C:\\w", [], "C:/w"),
 ])
 def test_the_folder_a_command_runs_in(cwd, workspaces, want):
     payload = {"toolCall": {"name": "run_command", "args": {"Cwd": cwd}}, "workspacePaths": workspaces}
-    assert agy_hook.make_call(payload).cwd == want
+    assert agy_hook.make_call(payload, agy_hook.World({}, "/home/dev", 0.0, {})).cwd == want
 
 
 # ---- What a start costs: a test counts modules and files, so that the figures of bench_hook.py cannot rot ----
