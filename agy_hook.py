@@ -1777,7 +1777,7 @@ def too_early(call, what, left, strikes, need):
     return deny("polling", text)
 
 
-def add_strike(world, call):
+def add_strike(call, world):
     """Counts a strike for a check that another guard denied, as reading the log of a running task; returns the strikes so far. Moves no window."""
     def strike(ledger):
         ledger["strikes"] += 1
