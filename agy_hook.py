@@ -1832,7 +1832,7 @@ GUARDS.append(Guard("bounded-reads", tuple(MEASURES), bounded_reads, (
 # ---- The ledger and the state of tasks ------------------------------------------------------------------------------------------------
 # Where a notice may stand, how far back it is looked for first, and how far at most (bytes); how long a log may be silent (seconds).
 TRANSCRIPTS = ("/transcript_full.jsonl", "/transcript.jsonl")
-TAIL, BLOCK, FARTHEST, SILENCE = 1 << 18, 1 << 22, 1 << 30, 300
+TAIL, BLOCK, FARTHEST, SILENCE = 1 << 18, 1 << 20, 1 << 30, 300
 RESTARTED = "[Notice] All your subagents and background tasks have been stopped due to server restart"
 STARTED, INPUT_WANTED = "Tool is running as a background task with task id: ", "The command appears to be waiting for input"
 ENDINGS = (" finished with result:", " failed with result:", " was canceled with result:")
@@ -1872,8 +1872,8 @@ def newest_notice(path, task, reach):
     lines win over higher indexes: after a rewind old numbers come back."""
     number, stopped = int(task.rpartition("-")[2]), None
     needles = (b"/task-%d" % number, RESTARTED[-29:].encode())
-    for block in blocks_from_end(path, reach):
-        for at, line in lines_with(block, needles):
+    for block, first in blocks_from_end(path, reach):
+        for at, line in lines_with(block, first, needles):
             row = read_row(line) if any(mark in line for mark in TELLING) else None
             state = row and notice_in(row, task, number, block, at)
             if state == "stopped":
@@ -1886,33 +1886,35 @@ def newest_notice(path, task, reach):
 
 
 def blocks_from_end(path, reach):
-    """The last `reach` bytes of a regular file as blocks of whole lines (but for the last and the very first), the last block first. Not
-    mapped into memory: the host may cut the file at any time, and a mapped page that is gone ends the process."""
+    """(bytes, offset of the first whole line) for blocks of the last `reach` bytes of a regular file, the last block first. Not mapped into memory:
+    the host may cut the file at any time, and a mapped page that is gone ends the process. Not joined either: copies take longer than the search."""
     try:
         if posix.stat(path).st_mode & 0o170000 != 0o100000:
             return
         with open(path, "rb", 0) as file:
-            end, rest = file.seek(0, 2), b""
+            end, size = file.seek(0, 2), min(BLOCK, reach)
             floor = max(0, end - reach)
             while end > floor:
-                start = max(floor, end - min(BLOCK, reach))
+                start = max(floor, end - size)
                 file.seek(start)
-                block = (file.read(end - start) or b"") + rest
-                cut = block.find(b"\n") + 1 if start > floor else 0
-                rest = block[:cut or None] if start > floor and len(block) < 1 << 26 else b""
-                yield block[cut:] if cut or start == floor else b""
-                end = start
+                block = file.read(end - start) or b""
+                first = block.find(b"\n", 0, len(block) - 1) + 1 if start > floor else 0
+                if start > floor and not first and size < 1 << 26:
+                    size *= 2  # one line fills the block
+                    continue
+                yield block, first
+                end, size = start + first, min(BLOCK, reach)
     except (OSError, ValueError):
         return
 
 
-def lines_with(block, needles):
-    """(offset, line) of each line of a block that holds one of the needles, the last line first."""
-    hits = [block.rfind(needle) for needle in needles]
+def lines_with(block, first, needles):
+    """(offset, line) of each line of a block, from offset `first` on, that holds one of the needles; the last line first."""
+    hits = [block.rfind(needle, first) for needle in needles]
     while max(hits) >= 0:
         start, line = line_at(block, max(hits))
         yield start, line
-        hits = [block.rfind(needle, 0, start) if hit >= start else hit for needle, hit in zip(needles, hits)]
+        hits = [block.rfind(needle, first, start) if hit >= start else hit for needle, hit in zip(needles, hits)]
 
 
 def line_at(block, offset):
@@ -1956,7 +1958,7 @@ def system_notice(text, task):
     sender, _, rest = rest.partition(" ")
     if not sent or sender.casefold() != task.casefold():
         return None
-    said = rest.partition("content=")[2]
+    said = rest.partition("content=")[2].lstrip()
     if said.startswith(tuple(f'Task id "{sender}"{ending}' for ending in ENDINGS)):
         return "finished"
     return "waiting" if INPUT_WANTED in said[:2000] else "reported"
@@ -1971,13 +1973,18 @@ def answers_manage_task(block, at, index):
             calls = read_row(line_at(block, hit)[1]).get("tool_calls") if hit >= 0 else None
             if isinstance(calls, list):
                 return len(calls) > back and isinstance(calls[back], dict) and calls[back].get("name") == "manage_task"
+    return False
+
 
 # Seconds between the k-th allowed check and the next; the shortest timer on a task; the denied checks from which on the user is asked.
 WINDOWS, SHORTEST, MOST_STRIKES = (0, 30, 75, 188, 469, 600), 30, 5
+# Words of a timer's prompt: what is done, to what; in a question or a condition, how that is; who is reminded where it is not the user.
 CHECKING = frozenset("""check checks checked checking recheck rechecking poll polls polled polling wait waits waited waiting await awaits awaiting
-    watch watches watched watching monitor monitors monitored monitoring status""".split())
+    watch watches watched watching monitor monitors monitored monitoring status verify verifies verifying inspect inspects inspecting""".split())
 WATCHED = frozenset("task tasks process processes job jobs build builds test tests command commands subagent subagents".split())
-SELF = frozenset("me myself yourself agent to that and".split()) | CHECKING
+CONDITIONS = frozenset("if whether until till when once is are has have did".split())
+ENDED = frozenset("done finish finishes finished complete completes completed end ends ended over ready running run passed failed stopped exited".split())
+SELF = frozenset("me myself yourself agent assistant".split()) | CHECKING
 
 
 def polling(call, world):
@@ -2003,12 +2010,12 @@ def weigh(ledger, now, call, covers, free):
         ledger["free"] = ledger["free"][-199:] + [free]
         return None
     left = -int(-(window - max(0, now - ledger["last_check"])) // 1)
-    late = left <= 0 and call.tool != "schedule"
+    due = left <= 0 and call.tool != "schedule"
     ledger["pending"] = [entry for entry in ledger["pending"] if entry[0] != call.step][-7:]
-    if late and ledger["strikes"] < MOST_STRIKES:
+    if due and ledger["strikes"] < MOST_STRIKES:
         ledger["checks"], ledger["last_check"] = ledger["checks"] + 1, now
         return None
-    ledger["strikes"] += not late
+    ledger["strikes"] += not due
     if ledger["strikes"] >= MOST_STRIKES:
         ledger["pending"].append([call.step, call.tool, checksum(call)])
     return max(left, 0), ledger["strikes"], need
@@ -2128,8 +2135,8 @@ def logs_of(call):
 def waiting_task(logs_folder):
     """The number of the task whose notice that it waits for input is the newest of that kind, if it still does, or None."""
     for name in TRANSCRIPTS:
-        for block in blocks_from_end(logs_folder + name, TAIL):
-            for _, line in lines_with(block, (INPUT_WANTED.encode(),)):
+        for block, first in blocks_from_end(logs_folder + name, TAIL):
+            for _, line in lines_with(block, first, (INPUT_WANTED.encode(),)):
                 row = read_row(line)
                 sender = str(row.get("content")).partition("sender=")[2].partition(" ")[0]
                 number = task_number(sender)
@@ -2178,12 +2185,12 @@ def speaks_of_polling(prompt):
     text = prompt[:4000].casefold() if isinstance(prompt, str) else ""
     words = "".join(c if c.isalnum() else " " for c in text).split()
     for i, word in enumerate(words):
-        if word in ("remind", "nudge") and words[i + 1:i + 2] and words[i + 1] not in SELF or \
-                word in ("tell", "ask", "notify", "alert") and "user" in words[i + 1:i + 3]:
+        behind = words[i + 1:i + 9]
+        if word in ("remind", "nudge") and SELF.isdisjoint(behind[:2]) or word in ("tell", "ask", "notify", "alert") and "user" in behind[:2]:
             return False
-        if word in CHECKING or word == "see" and words[i + 1:i + 2] in (["if"], ["whether"]):
-            if any(near in WATCHED for near in words[max(0, i - 8):i + 9]):
-                return True
+        asked = word in CONDITIONS and not ENDED.isdisjoint(behind) and not WATCHED.isdisjoint(behind)
+        if asked or word in CHECKING and not WATCHED.isdisjoint(words[max(0, i - 8):i] + behind):
+            return True
     return False
 
 
@@ -2229,10 +2236,10 @@ def foreground_wait(commands):
     """What a command line waits for in the foreground ("30 s of sleep", "tail -f", "watch", "an endless loop"), "" for nothing worth a check:
     less than 10 s of sleep in all, what a `timeout` of at most 600 s bounds, what runs in the background, a bounded retry loop."""
     joined = any(command.name == "wait" for command in commands)
-    total, loops = 0, {None: []}
+    total, bodies = 0, {}
     for command in commands:
-        loops.setdefault(command.loop, []).append(command)
-    loops = {loop: read_loop(body) for loop, body in loops.items()}
+        bodies.setdefault(command.loop, []).append(command)
+    loops = {loop: read_loop(body if loop else []) for loop, body in bodies.items()}
     for command in commands:
         if command.background and not joined or command.bound is not None and command.bound <= 600:
             continue
@@ -2256,7 +2263,8 @@ def read_loop(body):
     names = {command.name for command in body}
     words = [word for command in body if command.name in ("[", "[[", "test") for word in command.words]
     counts = any(c.assigned for c in body) or names & {"let", "expr", "date"}
-    counter = counts and any(word in ("-lt", "-le", "-gt", "-ge", "-eq", "-ne") for word in words) or any(c.words == [ANY] for c in body)
+    counter = counts and any(word in ("-lt", "-le", "-gt", "-ge", "-eq", "-ne") for word in words) \
+        or any(c.words == [ANY] and c.shell == "sh" for c in body)  # (( ))
     limit = 1 if "read" in names else max([int(w[:6]) for w in words if w.isascii() and w.isdigit()], default=1) if counter else None
     return Loop(limit, not names.isdisjoint(EXITS), not names <= IDLE | {"", "read"}, names <= LOOKING and not any(c.assigned for c in body))
 

@@ -78,7 +78,8 @@ def end(index, number):
 
 # ---- What is a check ----------------------------------------------------------------------------------------------------------------------
 
-CHECKS = [STATUS, ("manage_task", {"Action": "list"}), ("manage_task", {"Action": "\"status\"", "TaskId": "\"task-8\""}), ("manage_task", {"Action": "STATUS"}),
+CHECKS = [STATUS, ("manage_task", {"Action": "list"}), ("manage_task", {"Action": "STATUS"}),
+          ("manage_task", {"Action": '"status"', "TaskId": '"task-8"'}),
           ("manage_task", {"Action": "status", "TaskId": "delivery-1"}), ("manage_task", {"Action": "status", "TaskId": ["task-8"]}),
           ("manage_subagents", {"Action": "list"}), ("command_status", {"CommandId": "1"}),
           ("command_status", {"CommandId": "1", "WaitDurationSeconds": 29}), ("command_status", {"CommandId": "1", "WaitDurationSeconds": "5"})]
@@ -86,29 +87,14 @@ NO_CHECKS = [("manage_task", {"Action": "kill", "TaskId": "task-8"}), ("manage_t
              ("manage_task", {"Action": "restart"}), ("manage_task", {}), ("manage_task", {"Action": 5}), ("manage_subagents", {"Action": "kill_all"}),
              ("command_status", {"CommandId": "1", "WaitDurationSeconds": 30}), ("command_status", {"CommandId": "1", "WaitDurationSeconds": "300"}),
              ("send_command_input", {"CommandId": "1"}), ("read_terminal", {"Name": "t"})]
-WAITS = """sleep 30|sleep 20 && echo done|sleep 5; curl -s x; sleep 5|sleep 0.5m|sleep 1h|sleep 5s 5s|X=30; sleep $X|sleep infinity|/bin/sleep 30
-sudo sleep 30|nohup sleep 30|bash -c 'sleep 30'|env A=1 sleep 30|(sleep 30; echo x)|sleep 30 & wait|sleep 30 > /dev/null|! sleep 30|sleep 30 \\| cat
-sleep 20; tail tasks.txt|while true; do sleep 1; done|until grep -q DONE build.log; do sleep 5; done|while ! grep -q done log; do sleep 1; done
-while pgrep make; do :; done|while kill -0 123; do true; done|for i in {1..30}; do sleep 1; done|for i in $(seq 1 30); do date; sleep 1; done
-for ((i=0;i<30;i++)); do sleep 1; done|for i in $(seq 1000); do curl -sf x && break; sleep 2; done|i=0; while [ $i -lt 60 ]; do sleep 1; i=$((i+1)); done
-while [ $(pgrep -c make) -gt 0 ]; do sleep 5; done|while true; do if [ -f done ]; then break; fi; sleep 2; done|while :; do date; sleep 5; done
-tail -f build.log|tail -F build.log|tail -fn 100 x.log|tail -n 100 -f x.log|tail --follow=name x.log|rtk tail -f x|tail -f log \\| grep -m1 DONE
-timeout 700 tail -f log|timeout 20m sleep 900|watch ls|watch -n 1 'ls -l'|sudo watch -n1 df|npm start & sleep 15 && curl localhost
-python3 -c "import time; time.sleep(60)"|perl -e 'sleep 30'|powershell -Command "Start-Sleep -Seconds 30"|timeout /t 30"""
-NO_WAITS = """sleep 2 && curl -s localhost:8080|sleep 9|sleep $X|sleep 30 &|(sleep 30; echo x) &|npm start & sleep 3 && curl localhost|git status
-timeout 60 sh -c 'until curl -sf localhost:8080; do sleep 1; done'|timeout 60 tail -f log|timeout 10m tail -f log|timeout 20 watch ls|timeout 5 sleep 30
-for i in $(seq 30); do curl -sf x && break; sleep 2; done|for i in 1 2 3; do sleep $i; done|for h in a b c; do ssh $h uptime; sleep 1; done
-n=0; until curl -sf x; do sleep 1; n=$((n+1)); [ $n -gt 30 ] && exit 1; done|while read -r l; do echo $l; sleep 0.1; done < f|while true; do ./work; done
-tail -n 100 x.log|tail -n5 foo-file.log|tail -f log &|tail -f log \\| head -5|npm run dev|npm run watch|tsc --watch|git -C watch status|make -C watch all
-wait|make & wait|docker compose up|echo "sleep 30"|git commit -m "sleep 30; while true; do sleep 1; done"|grep -rn 'tail -f' .|man sleep
-for f in *.txt; do wc $f; done|python3 -c "import time; time.sleep(2)"|powershell -Command "Start-Sleep -Milliseconds 500"|timeout /t 5"""
 
 
-def lines(text):
-    return [line.replace("\0", "|") for line in text.replace("\\|", "\0").replace("\n", "|").split("|")]
+def commands(name):
+    """The command lines of tests/data/NAME.txt as run_command calls."""
+    return [("run_command", {"CommandLine": line}) for line in (TOP / "tests/data" / f"{name}.txt").read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("tool, args", CHECKS + [("run_command", {"CommandLine": c}) for c in lines(WAITS)])
+@pytest.mark.parametrize("tool, args", CHECKS + commands("waits"))
 def test_the_second_check_is_denied(session, tool, args):
     assert session.ask(tool, args) == "allow"
     session.now += 5
@@ -117,7 +103,7 @@ def test_the_second_check_is_denied(session, tool, args):
     assert all(word in session.reason for word in ("wakes you", "kill", "send_input"))
 
 
-@pytest.mark.parametrize("tool, args", NO_CHECKS + [("run_command", {"CommandLine": c}) for c in lines(NO_WAITS)])
+@pytest.mark.parametrize("tool, args", NO_CHECKS + commands("no_waits"))
 def test_what_is_no_check_leaves_no_trace(session, tool, args):
     assert [session.ask(tool, args) for _ in range(3)] == ["allow"] * 3
     assert session.ledger() is None
@@ -140,14 +126,19 @@ def test_a_heredoc_for_an_interpreter_waits_and_a_written_script_does_not(sessio
 # ---- Timers -------------------------------------------------------------------------------------------------------------------------------
 
 PROMPTS = ["check on the background task", "Check the build", "poll job 7", "Wait for the tests to finish", "Keep watching the process", "CHECKING THE TASK",
-           "see if the command is done", "See whether my build has finished", "monitor the subagents", "get the status of task-8", "has the test run? check",
+           "see if the command is done", "See whether my build has finished", "monitor the subagents", "get the status of task-8",
+           "has the test run? check", "Is the build finished?", "continue once the tests have finished", "verify that the job ended",
+           "Remind the agent to poll the task",
            "Remind me to check the build", "Remind yourself to poll the task"]
 HARMLESS = ["Remind the user to review the pull request", "Check on Tess", "wait for the latest news", "Remind the user to check the build", "checkout testing",
             "Continue with the docs", "Buy a watch", "Tell the user that the build needs a check", "process the mail", "", None, 5, ["check the task"],
-            "Remind Anna to check the tests", "see the latest build"]
+            "Remind Anna to check the tests", "see the latest build", "if the user is ready, go on", "Once done, write the summary", "the contest is over"]
 
 
-@pytest.mark.parametrize("args", [{"Prompt": p} for p in PROMPTS] + [{"Prompt": "go on", "TimerCondition": c} for c in (f"{CONV}/task-8", "task-8", '"task-8"')])
+CONDITIONS = [f"{CONV}/task-8", "task-8", '"task-8"']
+
+
+@pytest.mark.parametrize("args", [{"Prompt": p} for p in PROMPTS] + [{"Prompt": "go on", "TimerCondition": c} for c in CONDITIONS])
 def test_a_timer_on_a_task(session, args):
     for checks, window in enumerate(WINDOWS + [600]):
         need = max(window, 30)
@@ -183,8 +174,9 @@ def test_the_gap_of_a_cron_expression(expression, gap):
     assert agy_hook.cron_gap(expression) == gap
 
 
-@pytest.mark.parametrize("checks, expression, want", [(0, "*/1 * * * *", "allow"), (1, "*/1 * * * *", "allow"), (2, "*/1 * * * *", "deny"), (2, "*/2 * * * *", "allow"),
-                                                      (5, "*/9 * * * *", "deny"), (5, "*/10 * * * *", "allow"), (0, "*/20 * * * * *", "deny")])
+@pytest.mark.parametrize("checks, expression, want", [
+    (0, "*/1 * * * *", "allow"), (1, "*/1 * * * *", "allow"), (2, "*/1 * * * *", "deny"), (2, "*/2 * * * *", "allow"), (5, "*/9 * * * *", "deny"),
+    (5, "*/10 * * * *", "allow"), (0, "*/20 * * * * *", "deny")])
 def test_a_cron_schedule_that_polls(session, checks, expression, want):
     session.ledger(checks=checks, last_check=NOW - 10_000, strikes=0)
     assert session.ask("schedule", {"CronExpression": expression, "Prompt": "poll the running task"}) == want
@@ -231,10 +223,12 @@ def test_a_denied_check_moves_no_window(session):
 
 WAYS_OUT = [("manage_task", {"Action": "status", "TaskId": f"{CONV}/task-99"}), ("manage_task", {"Action": "list"}),
             ("manage_task", {"Action": "status", "TaskId": "task-8", "toolSummary": "debug"}), ("manage_subagents", {"Action": "list"}),
-            ("command_status", {"CommandId": "x"}), ("run_command", {"CommandLine": "sleep 10 # debug a hung task"}), ("run_command", {"CommandLine": "tail -f x"})]
+            ("command_status", {"CommandId": "x"}), ("run_command", {"CommandLine": "sleep 10 # debug a hung task"}),
+            ("run_command", {"CommandLine": "tail -f x"})]
 
 
-@pytest.mark.parametrize("between", [[], [("view_file", {"AbsolutePath": "/nowhere"})] * 4, [("schedule", {"DurationSeconds": "600", "Prompt": "check the task"})],
+@pytest.mark.parametrize("between", [[], [("view_file", {"AbsolutePath": "/nowhere"})] * 4,
+                                     [("schedule", {"DurationSeconds": "600", "Prompt": "check the task"})],
                                      [("manage_task", {"Action": "kill", "TaskId": "task-8"})]])
 @pytest.mark.parametrize("tool, args", WAYS_OUT)
 def test_no_way_out(session, between, tool, args):

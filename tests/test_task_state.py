@@ -192,7 +192,8 @@ def test_two_files_that_differ(logs, full, compact, want):
     (b"\xef\xbb\xbf" + jsonl([start(8)]), "running"),
     (jsonl([start(8)]) + b"\0\0\0\xff\xfe\n" + jsonl([end(11)]), "finished"),
     (jsonl([start(8)]) + b"[" * 100000 + b'/task-8 "RUNNING"\n', "running"),
-    (jsonl([start(8)]) + b'["/task-8 SYSTEM_MESSAGE\\""]\n{"content": 5, "x": "/task-8 Status: "}\n{"step_index": "8", "content": null, "y": "/task-8 Status: "}\n',
+    (jsonl([start(8)]) + b'["/task-8 SYSTEM_MESSAGE\\""]\n{"content": 5, "x": "/task-8 Status: "}\n'
+     b'{"step_index": "8", "content": null, "y": "/task-8 Status: "}\n',
      "running"),
     (b"", "finished"),
     (b"\n\n\n", "finished"),
