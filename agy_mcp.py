@@ -3727,21 +3727,40 @@ def entry_state(site, text, top):
     if now.get("enabled") is False:
         return "disabled", '"enabled": false switches our hooks off'
     try:
-        hook = load_hook(read_file(data_folder(site) + "/agy_hook.py") or b"")
-        wanted = hooks_entry(site.changed(python=first_word(handlers[0]) or site.python), hook, now)
+        tools = governed_tools(load_hook(read_file(data_folder(site) + "/agy_hook.py") or b""))
     except Exception as error:
         return "broken", f"the installed hook does not start: {type(error).__name__}: {error}"
-    differs = [event for event in GROUPED_EVENTS if now.get(event) != wanted.get(event)]
-    if not differs:
-        return "ok", "registered: " + ", ".join(f"{event} {now[event][0]['matcher']}" for event in GROUPED_EVENTS if event in now)
-    if all(part.get("hooks") == w.get("hooks") for e in differs for part, w in zip(now.get(e) or [{}], wanted.get(e) or [{}])):
-        return "stale", f"the matcher of {' and '.join(differs)} does not name the tools that the hook governs"
-    return "stale", f"{' and '.join(differs)}: not as this version registers it"
+    faults = [fault for event in tools if tools[event] for fault in event_faults(site, now.get(event), event, tools[event])]
+    if faults:
+        return "stale", "; ".join(faults)
+    return "ok", "registered: " + ", ".join(f"{event} for {len(tools[event])} tools" for event in tools if tools[event])
 
 
-def first_word(command):
-    words = next(command_words(command), [])
-    return words[0] if words and os.access(words[0], os.X_OK) else ""
+def event_faults(site, groups, event, tools):
+    """What is wrong with our groups of one event, one sentence each: matcher, interpreter, script."""
+    import re
+    faults = []
+    for group in groups if isinstance(groups, list) and groups else [{}]:
+        pattern = group.get("matcher", "")
+        unseen = [tool for tool in tools if pattern not in ("", "*") and not re.search(pattern, tool)]
+        if unseen:
+            faults.append(f"the matcher of {event} does not name {', '.join(unseen)}")
+        commands = [handler["command"] for handler in group.get("hooks", ())]
+        if not commands:
+            faults.append(f"nothing is registered for {event}")
+        for command in commands:
+            faults += command_faults(site, event, command)
+    return faults
+
+
+def command_faults(site, event, command):
+    import shutil
+    words = next(command_words(command), [""])
+    if not shutil.which(os.path.expanduser(words[0])):
+        return [f"{words[0]}, which {event} starts, is not there to be run"]
+    places = (data_folder(site), "~/.gemini/antigravity/", "$HOME/.gemini/antigravity/", "antigravity\\agy_hook.")
+    ours = module_code(data_folder(site), "agy_hook") in words or any(place in command for place in places)
+    return [] if ours else [f"{event} starts another copy of the hook"]
 
 
 def start_layer(site):
@@ -3831,8 +3850,8 @@ def server_layers(site):
         found = Layer("mcp_config.json", "doubled", "our server is registered as " + " and ".join(ours), repair)
     elif entry.get("disabled") is True:
         found = Layer("mcp_config.json", "disabled", '"disabled": true switches our server off', repair)
-    elif entry != server_entry(site.changed(python=entry.get("command")), entry, False) or not os.access(entry["command"], os.X_OK):
-        found = Layer("mcp_config.json", "stale", "our entry is not as this version registers it", repair)
+    elif module_code(data_folder(site), "agy_mcp") not in entry.get("args", ()) and data_folder(site) not in str(entry.get("args")):
+        found = Layer("mcp_config.json", "stale", "our entry starts another copy of the server", repair)
     else:
         found = Layer("mcp_config.json", "ok", f"registered as {ours[0]}", "")
     return [found, server_layer(entry, repair)]
