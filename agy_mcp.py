@@ -3025,7 +3025,7 @@ def load_hook(source):
 def governed_tools(hook):
     """{event: names of the tools that its hook has to see}, from the hook's own tables; "*" stands for all."""
     guards = getattr(hook, "GUARDS", ())
-    before = {"run_command"}.union(*[guard.tools for guard in guards])
+    before = {"run_command"}.union(*[guard.tools or ("*",) for guard in guards])
     polling = [tool for guard in guards if guard.id == "polling" for tool in guard.tools]
     after = getattr(hook, "POST_TOOLS", None)
     return {"PreToolUse": sorted(before), "PostToolUse": sorted(polling if after is None else after)}
@@ -3727,21 +3727,40 @@ def entry_state(site, text, top):
     if now.get("enabled") is False:
         return "disabled", '"enabled": false switches our hooks off'
     try:
-        hook = load_hook(read_file(data_folder(site) + "/agy_hook.py") or b"")
-        wanted = hooks_entry(site.changed(python=first_word(handlers[0]) or site.python), hook, now)
+        tools = governed_tools(load_hook(read_file(data_folder(site) + "/agy_hook.py") or b""))
     except Exception as error:
         return "broken", f"the installed hook does not start: {type(error).__name__}: {error}"
-    differs = [event for event in GROUPED_EVENTS if now.get(event) != wanted.get(event)]
-    if not differs:
-        return "ok", "registered: " + ", ".join(f"{event} {now[event][0]['matcher']}" for event in GROUPED_EVENTS if event in now)
-    if all(part.get("hooks") == w.get("hooks") for e in differs for part, w in zip(now.get(e) or [{}], wanted.get(e) or [{}])):
-        return "stale", f"the matcher of {' and '.join(differs)} does not name the tools that the hook governs"
-    return "stale", f"{' and '.join(differs)}: not as this version registers it"
+    faults = [fault for event in tools if tools[event] for fault in event_faults(site, now.get(event), event, tools[event])]
+    if faults:
+        return "stale", "; ".join(faults)
+    return "ok", "registered: " + ", ".join(f"{event} for {len(tools[event])} tools" for event in tools if tools[event])
 
 
-def first_word(command):
-    words = next(command_words(command), [])
-    return words[0] if words and os.access(words[0], os.X_OK) else ""
+def event_faults(site, groups, event, tools):
+    """What is wrong with our groups of one event, one sentence each: matcher, interpreter, script."""
+    import re
+    faults = []
+    for group in groups if isinstance(groups, list) and groups else [{}]:
+        pattern = group.get("matcher", "")
+        unseen = [tool for tool in tools if pattern not in ("", "*") and not re.search(pattern, tool)]
+        if unseen:
+            faults.append(f"the matcher of {event} does not name {', '.join(unseen)}")
+        commands = [handler["command"] for handler in group.get("hooks", ())]
+        if not commands:
+            faults.append(f"nothing is registered for {event}")
+        for command in commands:
+            faults += command_faults(site, event, command)
+    return faults
+
+
+def command_faults(site, event, command):
+    import shutil
+    words = next(command_words(command), [""])
+    if not shutil.which(os.path.expanduser(words[0])):
+        return [f"{words[0]}, which {event} starts, is not there to be run"]
+    places = (data_folder(site), "~/.gemini/antigravity/", "$HOME/.gemini/antigravity/", "antigravity\\agy_hook.")
+    ours = module_code(data_folder(site), "agy_hook") in words or any(place in command for place in places)
+    return [] if ours else [f"{event} starts another copy of the hook"]
 
 
 def start_layer(site):
@@ -3831,8 +3850,8 @@ def server_layers(site):
         found = Layer("mcp_config.json", "doubled", "our server is registered as " + " and ".join(ours), repair)
     elif entry.get("disabled") is True:
         found = Layer("mcp_config.json", "disabled", '"disabled": true switches our server off', repair)
-    elif entry != server_entry(site.changed(python=entry.get("command")), entry, False) or not os.access(entry["command"], os.X_OK):
-        found = Layer("mcp_config.json", "stale", "our entry is not as this version registers it", repair)
+    elif module_code(data_folder(site), "agy_mcp") not in entry.get("args", ()) and data_folder(site) not in str(entry.get("args")):
+        found = Layer("mcp_config.json", "stale", "our entry starts another copy of the server", repair)
     else:
         found = Layer("mcp_config.json", "ok", f"registered as {ours[0]}", "")
     return [found, server_layer(entry, repair)]
@@ -3932,17 +3951,21 @@ def status_value(layers, well):
 
 def get_installation_status(arguments, context):
     """The tool: the same as the command `status`."""
-    layers, well = status(this_site())
-    return status_text(layers, well), status_value(layers, well)
+    return fitted(status_text(*status(this_site())))
 
 
 def sync_installation(arguments, context):
     """The tool: {checkOnly}. What somebody switched off by hand stays off: a session must not arm itself."""
     site, check = this_site(), arguments.get("checkOnly") is True
-    lines, good = install(site, dry_run=check, enable=False)
+    lines, _good = install(site, dry_run=check, enable=False)
     layers, well = status(site)
-    text = "\n".join([line for line in lines if not line.startswith("proof")]) + "\n\n" + status_text(layers, well)
-    return text, dict(status_value(layers, well), done=lines, installed=good and not check)
+    return fitted("\n".join([*lines, "", status_text([layer for layer in layers if not is_well(layer)], well)]))
+
+
+def fitted(text, limit=4000):
+    """`text` in at most `limit` bytes of UTF-8."""
+    data, more = text.encode("utf-8", "replace"), b"\n... cut; all of it: agy_mcp.py status"
+    return text if len(data) <= limit else (data[:limit - len(more)] + more).decode("utf-8", "ignore")
 
 
 # explain: what the installed hook would decide, with nothing written
@@ -3975,10 +3998,22 @@ def explanation(path, hook, world, call, outcome):
         return found
     found["tool"] = call.tool
     if call.tool == "run_command":
-        found["commands"] = [{"words": list(command.words), "folder": command.cwd} for command in call.commands]
+        found["commands"] = [explained(hook, world, command) for command in call.commands]
         if answer["decision"] in ("allow", "ask"):
             found["rtk"] = rtk_answer(hook, world, call, outcome)
+    else:
+        found["paths"] = hook.argument_paths(call, hook.Area(call, world))
     return found
+
+
+def explained(hook, world, command):
+    """One command of a line as the hook reads it: its words, its folder, and the words that it takes for paths, made absolute."""
+    signs = {mark: sign for sign, mark in hook.ACTIVE.items()}
+    shown_word = lambda word: "".join(signs.get(c, "..." if c < "\b" else c) for c in word)  # the hook's marks are control characters
+    words = command.words[1:] + [target for operator, target in command.redirects if "<<" not in operator]
+    paths = {word: hook.tool_path(hook.spelled_path(word), command.cwd, world.home) for word in words if word[:1] != "-"}
+    paths = {shown_word(word): shown_word(path) for word, path in paths.items() if path and ("/" in word or os.path.lexists(path))}
+    return {"words": [shown_word(word) for word in command.words], "folder": command.cwd, "paths": paths}
 
 
 def rtk_answer(hook, world, call, outcome):
@@ -4021,7 +4056,8 @@ WORKSPACE = {"--workspace": "the entries of this workspace, in DIR/.agents, inst
 
 
 def report(lines, good):
-    print("\n".join(lines))
+    encoding = sys.stdout.encoding or "utf-8"
+    print("\n".join(lines).encode(encoding, "backslashreplace").decode(encoding))
     return 0 if good else 1
 
 
@@ -4061,8 +4097,9 @@ def explain_text(found):
     lines += [f"runs as    {name} = {json_text(value)}" for name, value in (found["answer"].get("overwrite") or {}).items()]
     for command in found.get("commands", ()):
         lines.append(f"reads      {' '.join(command['words'])}   in {command['folder'] or 'a folder that is not known'}")
-    for key in ("paths", "fault"):
-        lines += [f"{key:10} {found[key]}"] if found.get(key) else []
+        lines += [f"path       {word} -> {path}" for word, path in command["paths"].items()]
+    lines += [f"path       {path}" for path in found.get("paths", ())]
+    lines += [f"fault      {found['fault']}"] if "fault" in found else []
     rtk = found.get("rtk") or {}
     lines += [f"rtk        {key}: {value}" for key, value in rtk.items() if value not in (None, "")]
     lines += ["rtk        not found on this machine"] if rtk and not rtk["path"] else []
@@ -4076,8 +4113,11 @@ TOOLS = (
     Tool("query_transcript", QUERY_TRANSCRIPT_TEXT, QUERY_TRANSCRIPT, query_transcript),
     # check_context_health
     # subagent_brief
-    # get_installation_status
-    # sync_installation
+    Tool("get_installation_status", "What of agy-context-saver is installed, registered and working on this machine, and how to mend what is not. "
+         "Use when a hook or tool seems not to work.", {"type": "object", "properties": {}}, get_installation_status),
+    Tool("sync_installation", "Repairs the installation: copies, registers, removes doubles. Look first with checkOnly.", {
+        "type": "object", "properties": {"checkOnly": {"type": "boolean", "default": False, "description": "only say what would be done"}}},
+        sync_installation, reads=False),
 )
 PROMPTS = (
     # context_shield

@@ -43,6 +43,9 @@ CASES = [  # words, what stands in the text
     (["git status"], ["decision   allow, by rewrite", 'CommandLine = "rtk git status"', "rtk        said: rtk git status", "rtk        exit: 3"]),
     (["true"], ["decision   allow, no guard objects", "rtk        exit: 1"]),
     (["forbidden thing"], ["decision   ask", "rtk"]),
+    (["cd /tmp && FOO=1 timeout 5 cat src/*.py > out.txt"], ["reads      cat src/*.py   in /tmp", "path       src/*.py -> /tmp/src/*.py"]),
+    (["cat ~/.gemini/antigravity/brain/c/.system_generated/logs/transcript.jsonl"], ["decision   deny, by internal-state", "reason     [agy:internal-state]",
+     "path       ", "/home/.gemini/antigravity/brain/c/.system_generated/logs/transcript.jsonl"]),
 ]
 
 
@@ -62,6 +65,19 @@ def test_a_payload_on_stdin(home):
     payload = {"toolCall": {"name": "search_web", "args": {}}, "conversationId": "c", "workspacePaths": [str(home)]}
     found = json.loads(explain(home, "--json", data=json.dumps(payload).encode()))
     assert found["decision"] == "allow" and found["tool"] == "search_web" and found["guard"] is None
+
+
+def test_a_native_call_on_stdin(home):
+    payload = {"toolCall": {"name": "view_file", "args": {"AbsolutePath": "file:///a/./b%20c"}}}
+    assert "path       /a/b c" in explain(home, data=json.dumps(payload).encode())
+
+
+def test_the_polling_ledger_is_read_and_not_written(home):
+    ledger = put(home / ".gemini/antigravity/agy_state/ledger/c.json", '{"checks": 1, "last_check": 99999999999, "strikes": 0}')
+    payload = {"toolCall": {"name": "manage_task", "args": {"Action": "status", "TaskId": "c/task-1"}}, "conversationId": "c"}
+    before = ledger.read_bytes()
+    explain(home, data=json.dumps(payload).encode())
+    assert ledger.read_bytes() == before and len(list(ledger.parent.iterdir())) == 1
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe", b'{"toolCall": null}', b"git status"])

@@ -587,13 +587,18 @@ def test_put_in_and_taken_out_is_as_before(seed):
     assert agy_mcp.servers_with(added, None) == text
 
 
-def test_the_tool_repairs_from_inside_a_session(site, monkeypatch):
+def test_the_tools_look_and_repair_from_inside_a_session(site, monkeypatch):
     monkeypatch.setattr(agy_mcp, "this_site", lambda workspace=None: site)
-    text, value = agy_mcp.sync_installation({"checkOnly": True}, None)
-    assert "nothing was written" in text and not value["ok"] and tree(site.home) == []
-    text, value = agy_mcp.sync_installation({}, None)
-    assert value["ok"] and value["installed"], text
-    assert agy_mcp.get_installation_status({}, None)[1]["ok"]
+    text = agy_mcp.sync_installation({"checkOnly": True}, None)
+    assert "nothing was written" in text and "not all is well" in text and tree(site.home) == []
+    text = agy_mcp.sync_installation({"checkOnly": False}, None)
+    assert text.endswith("all is well") and "not all" not in text
+    assert agy_mcp.get_installation_status({}, None).endswith("all is well")
+    path = Path(agy_mcp.hooks_file(site))
+    path.write_text(path.read_text().replace('"agy-context-saver": {', '"agy-context-saver": {"enabled": false, '))
+    assert "switches our hooks off" in agy_mcp.sync_installation({}, None)
+    path.write_text("[" * 9000 + "ü" * 9000)
+    assert len(agy_mcp.sync_installation({}, None).encode()) <= 4000
 
 
 def test_the_command_is_quoted_for_the_shell(site):

@@ -11,7 +11,7 @@ import pytest
 
 TOP = Path(__file__).resolve().parent.parent
 SCRIPT = TOP / "install.sh"
-SHELLS = {"dash": ["dash"], "bash": ["bash", "--posix"], "busybox": ["busybox", "sh"], "zsh": ["zsh", "--emulate", "sh"], "sh": ["sh"]}
+SHELLS = {"dash": ["dash"], "bash": ["bash", "--posix"], "busybox": ["busybox", "sh"], "sh": ["sh"]}
 REAL = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
 
 

@@ -65,8 +65,10 @@ FAULTS = [  # what happens, which layer shows it, its state, a word of its detai
     ("switched off", hooks(lambda v: v[agy_mcp.NAME].update(enabled=False)), "hooks.json", "disabled", "enabled", True),
     ("doubled", hooks(lambda v: v.update(agy=OURS)), "hooks.json", "doubled", "more than once", True),
     ("another name", hooks(lambda v: v.update(agy=v.pop(agy_mcp.NAME))), "hooks.json", "stale", "another name", True),
-    ("matcher", hooks(lambda v: v[agy_mcp.NAME]["PreToolUse"][0].update(matcher="^(?:x)$")), "hooks.json", "stale", "matcher of PreToolUse", True),
-    ("timeout", hooks(lambda v: handler(v).update(timeout=99)), "hooks.json", "stale", "PreToolUse", True),
+    ("matcher", hooks(lambda v: v[agy_mcp.NAME]["PreToolUse"][0].update(matcher="^(?:x)$")), "hooks.json", "stale", "matcher of PreToolUse does not name", True),
+    ("another copy", hooks(lambda v: handler(v).update(command="python3 /home/dev/agy_hook.py")), "hooks.json", "stale", "another copy", True),
+    ("after the call", hooks(lambda v: v[agy_mcp.NAME].pop("PostToolUse")), "hooks.json", "stale", "nothing is registered for PostToolUse", True),
+    ("no handlers", hooks(lambda v: v[agy_mcp.NAME].update(PostToolUse=[{"matcher": ""}])), "hooks.json", "stale", "PostToolUse", True),
     ("interpreter gone", hooks(lambda v: handler(v).update(command=handler(v)["command"].replace("/", "/nowhere/", 1))), "hooks.json", "stale", "", True),
     ("comment", lambda site: put(agy_mcp.hooks_file(site), "{ // no\n}"), "hooks.json", "broken", "line 1, column 3", False),
     ("not JSON", lambda site: put(agy_mcp.hooks_file(site), "{]"), "hooks.json", "broken", "line 1, column 2", False),
@@ -106,6 +108,16 @@ def test_all_layers_of_a_whole_installation(site):
     for name in ("agy_hook.py", "agy_mcp.py", "hooks.json", "hook start", "mcp_config.json", "server start", "state", "configuration"):
         assert found[name].state == "ok", name
     assert found["rtk"].state == "missing" and found["last decision"].state == "note" and "none yet" in found["last decision"].detail
+
+
+def test_what_is_pasted_by_hand_is_as_good(site):
+    command = site.python + " -I -S ~/.gemini/antigravity/agy_hook.py "
+    entry = {event: [{"matcher": "", "hooks": [{"type": "command", "command": command + event}]}] for event in ("PreToolUse", "PostToolUse")}
+    put(agy_mcp.hooks_file(site), json.dumps({agy_mcp.NAME: entry}))
+    args = ["-I", "-S", agy_mcp.data_folder(site) + "/agy_mcp.py"]
+    put(agy_mcp.servers_file(site), json.dumps({"mcpServers": {"agy": {"command": site.python, "args": args}}}))
+    found, well = states(site)
+    assert well, agy_mcp.status_text(found.values(), well)
 
 
 def test_nothing_installed(tmp_path, monkeypatch):
