@@ -8,18 +8,20 @@ import pytest
 pytest.importorskip("google.antigravity", reason="the harness is missing here: pip install google-antigravity==0.1.22 (Linux x86-64, Python 3.10+)")
 harness = importlib.import_module("host.harness")
 scripted = importlib.import_module("host.scripted")
+agy_mcp = importlib.import_module("agy_mcp")
 pytestmark = pytest.mark.host
 
 SPILL_LIMIT = 4096  # bytes; a longer MCP result is written to steps/<n>/output.txt, and the model must read that (host.md §5)
 FIRST_PROMPT = "please count the porcupines in the shop. " + "They like clover. " * 600  # longer than any answer may be
-TOOLS = {  # tool of ours -> arguments, and texts that its answer about this conversation must hold
+CALLS = {  # tool of ours -> arguments, and texts that its answer about this conversation must hold
     "read_transcript": ({}, ["go on"]),
     "query_transcript": ({"query": "porcupines"}, ["porcupines", "step 0"]),
-    "check_context_health": ({}, []),
-    "subagent_brief": ({"task": "count the porcupines", "role": "counter"}, ["count the porcupines"]),
-    "get_installation_status": ({}, []),
-    "sync_installation": ({"checkOnly": True}, []),
+    "check_context_health": ({}, ["view_file"]),
+    "subagent_brief": ({"objective": "count the porcupines", "scopeFiles": ["big.txt"], "expectedDeliverable": "a number"}, ["count the porcupines", "big.txt"]),
+    "get_installation_status": ({}, ["agy_hook.py"]),
+    "sync_installation": ({"checkOnly": True}, ["agy_mcp.py"]),
 }
+TOOLS = [tool.name for tool in agy_mcp.TOOLS]
 
 
 def server(place):
@@ -47,8 +49,9 @@ def native_route(place):
     """A step that makes the view_file call which the newest denial of one names."""
     def step(messages):
         texts = [scripted.text_of(message.get("content")) for message in messages]
-        given = [re.search(r"`view_file ([^`]+)`", text) for text in texts if "[agy:bounded-reads]" in text][-1]
-        return "view_file", {name: json.loads(value) for name, value in re.findall(r'(\w+)=("[^"]*"|\d+)', given.group(1))}
+        named = [re.search(r"`view_file ([^`]+)`", text).group(1) for text in texts if "[agy:bounded-reads]" in text]
+        arguments = re.findall(r'(\w+)=("[^"]*"|\d+)', named[-1] if named else 'AbsolutePath="/the denial names no call"')
+        return "view_file", {name: json.loads(value) for name, value in arguments}
     return step
 
 
@@ -62,8 +65,8 @@ def steps(place):
         ("view_file", {"AbsolutePath": str(place.workspace / "small.py")}),
         lambda messages: shell(place, f"cat {place.brain(place.conversation())}/logs/transcript.jsonl"),
         lambda messages: ("view_file", {"AbsolutePath": f"{place.brain(place.conversation())}/logs/transcript_full.jsonl"}),
-        *(mcp(place, tool, arguments) for tool, (arguments, _) in TOOLS.items()),
-        ("read_resource", {"ServerName": server(place), "Uri": "agy://rules"}),
+        *(mcp(place, tool, CALLS[tool][0]) for tool in TOOLS),
+        *(("read_resource", {"ServerName": server(place), "Uri": resource.uri}) for resource in agy_mcp.RESOURCES),
         "All done.",
     ]
 
@@ -117,12 +120,14 @@ def test_raw_transcript_is_protected(played, tool, number):
 def test_tool_answers_about_this_conversation(played, tool):
     text = played.result(tool, 0)
     assert "Encountered error" not in text and "saved to" not in text, text
-    missing = [want for want in TOOLS[tool][1] if want not in text]
+    missing = [want for want in CALLS[tool][1] if want not in text]
     assert not missing, f"{missing} not in\n{text}"
 
 
-def test_rules_are_a_resource(played):
-    assert "agy://rules" in played.result("read_resource", 0)
+def test_resources_are_read(played):
+    for number, resource in enumerate(agy_mcp.RESOURCES):
+        text = played.result("read_resource", number)
+        assert resource.uri in text and "Encountered error" not in text and "saved to" not in text, text
 
 
 def test_nothing_of_ours_is_spilled(played):
