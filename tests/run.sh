@@ -49,8 +49,10 @@ main() {
     fi
     PATH=$PWD/.venv/bin:$PATH
     export PATH
-    python -m ruff check .
-    python -m pytest "$@"
+    failed=0
+    python -m ruff check . || failed=$?
+    python -m pytest "$@" || failed=$?
+    exit "$failed"
 }
 
 main "$@"
