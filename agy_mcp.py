@@ -815,6 +815,7 @@ def serve(server):
 NOISE = ("EPHEMERAL_MESSAGE", "CONVERSATION_HISTORY", "KNOWLEDGE_ARTIFACTS")
 CHUNK = 1 << 18  # bytes read at a time
 HEAD = 256  # a line's head, up to its type, is shorter
+NEXT_ROW = b'{"step_index":%d,"source":"M'
 MOST_STEPS = 1 << 23  # an index above this is a broken line
 LONGEST_LINE = 1 << 28  # bytes; a longer line is counted as unreadable
 DISORDER = 64  # rows: a late row is at most that far from its place, a jump back beyond it is a rewind
@@ -1200,9 +1201,11 @@ class Transcript:
         """Unreadable lines in the parts that were read."""
         return self.broken + sum(log.span.skipped for log in self.logs if log.span)
 
-    def lines(self, log, start, span=None):
-        """(index, offset, length, is user turn) of every row from offset `start`, in the order of the file; faults are counted in the span."""
+    def lines(self, log, start, span=None, quick=False):
+        """(index, offset, length, is user turn) of every row from offset `start`, in the order of the file; faults are counted in the span.
+        With `quick` a model's row that just follows the one before, as nearly all do, goes into the span at once and is not yielded."""
         match, offset, end = self.match, start, log.end
+        live = span.live if quick else None
         while offset < end:
             self.check()
             chunk = log.read(offset, min(CHUNK, end - offset))
@@ -1212,6 +1215,11 @@ class Transcript:
             limit = size if offset + size >= end else size - HEAD
             while at < limit or at == 0:
                 stop = chunk.find(b"\n", at)
+                if live and stop > 0 and chunk[stop - 1] == 125 and span.run is None and chunk.startswith(NEXT_ROW % len(live), at):
+                    span.last = len(live)
+                    live.append(1)
+                    at = stop + 1
+                    continue
                 length = (stop if stop >= 0 else log.line_end(offset + size) - offset) - at
                 head = match(chunk, at)
                 if head and (stop < 0 or chunk[stop - 1] == 125 or chunk[stop - 2:stop] == b"}\r"):
@@ -1240,13 +1248,9 @@ class Transcript:
     def scan(self, log, start):
         """The Span of a log from a line's start on."""
         span = Span(start)
-        live, add = span.live, span.add
-        for index, offset, _, user in self.lines(log, start, span):
-            if index == len(live) and not user and span.run is None and span.first is not None:  # the common case, not worth a call
-                live.append(1)
-                span.last = index
-            elif index < MOST_STEPS:
-                add(index, offset, user)
+        for index, offset, _, user in self.lines(log, start, span, quick=True):
+            if index < MOST_STEPS:
+                span.add(index, offset, user)
         log.span = span
 
     def reach(self, enough):
@@ -1800,7 +1804,8 @@ def left_out(transcript, left, lowest, arguments):
 def turn_text(turn, style, room, needed):
     """(Markdown, lowest step in it beside the user's, whether steps are missing); (None, …) where a turn that is not needed does not fit."""
     user, steps, whole = newest_steps(turn, style, room)
-    head = user_block(user, style.within(room)) if user else ""
+    first = user is not None and (room >= 250 or not steps)  # with next to no room the steps come first, the user's row at last
+    head = user_block(user, style.within(room)) if first else ""
     page, lowest = Page(room - len(utf8(head)) - 2), turn.first
     blocks = list(pair_results(steps))
     while blocks:
@@ -1813,7 +1818,7 @@ def turn_text(turn, style, room, needed):
                 blocks.append(step)
                 break
         lowest = step.index
-    whole = whole and not blocks
+    whole = whole and not blocks and (first or user is None)
     if not whole and not needed:
         return None, lowest, True
     return "\n\n".join(filter(None, [head, page.text()])), turn.first if whole else lowest, not whole
@@ -1863,7 +1868,8 @@ def model_block(step, results, style):
     if step.thinking and style.thinking:
         lines.append(f"> thinking [step {step.index}]: " + shorten(" ".join(step.thinking.split()), style.text))
     if step.content:
-        lines.append(f"**Assistant** [step {step.index}]: " + close_fences(shorten(step.content.strip(), style.text)))
+        text = close_fences(shorten(step.content.strip(), style.text))
+        lines.append(f"**Assistant** [step {step.index}]:" + ("\n" if text[:1] in "`~#>-*+|" else " ") + text)
     for number, call in enumerate(step.calls):
         answer = results[number] if number < len(results) else None
         shown_as = f" [step {answer.index}] " + result_text(answer, style) if answer else " (no result)"
@@ -2025,7 +2031,7 @@ def bytes_page(transcript, step, field, arguments, size, read):
     if not step.full and step.truncated:
         head += f" (only the compact form is left, which was cut in: {', '.join(step.truncated)})"
     head = shorten(head, 200)
-    room = limit - len(utf8(head)) - 280
+    room = limit - len(utf8(head)) - 30
     while True:
         part = whole_characters(read(offset, room), offset + room < size)
         text = part.decode("utf-8", "replace").replace("\r\n", "\n")
@@ -2179,6 +2185,13 @@ class Hit:
         self.conversation, self.index, self.role, self.moment, self.label, self.passage = conversation, index, role, moment, label, passage
 
 
+ROW_KEYS = [b'"%s"' % key for key in (  # what stands in every line anyway
+    b"content", b"thinking", b"tool_calls", b"name", b"args", b"exit_code", b"error", b"error_code", b"media", b"truncated_fields",
+    b"input_tokens", b"cache_read_tokens", b"output_tokens")]
+ROW_HEAD = b'"step_index" "source" "model" "system" "user_explicit" "type" "planner_response" "user_input" "run_command" "status" "done" 2026-11-01'
+ENOUGH_ELSEWHERE = 200  # matches outside of what was asked for: beyond that they are not counted any more
+
+
 class Search:
     """A search under way: what is asked, what was found, what lies outside of what was asked (`elsewhere`: kind -> count)."""
 
@@ -2187,12 +2200,38 @@ class Search:
         asked = arguments["roles"]
         asked = [asked] if isinstance(asked, str) else asked
         self.roles = set(ROLES[:-1]) if "all" in asked or not asked else set(asked)
-        self.most = 100_000 if arguments["summaryOnly"] else arguments["offset"] + arguments["maxResults"] + 1
+        self.most = 20_000 if arguments["summaryOnly"] else arguments["offset"] + arguments["maxResults"] + 1
         self.hits, self.elsewhere, self.searched, self.ranges, self.skipped = [], {}, 0, [], 0
         self.done = self.total = 0
+        self.needle = matcher.needles[0] if matcher.needles and len(matcher.needles) == 1 else None
+        self.keys = [key for key in ROW_KEYS if self.needle and self.needle in key]
+        self.stopped, self.everywhere = None, (arguments.get("conversationId") or "").strip() == "*"
+
+    def worth_reading(self, log, offset, length):
+        """False where a line's head already shows that it cannot match as asked: it would be in vain to parse each line that holds "content",
+        or, once enough is known of what lies elsewhere, those of other roles."""
+        if sum(self.elsewhere.values()) >= ENOUGH_ELSEWHERE:
+            head = log.read(offset, HEAD)
+            source, kind = [head.partition(b'"%s":"' % key)[2].partition(b'"')[0].decode("ascii", "replace") for key in (b"source", b"type")]
+            who = roles(Step(0, {"source": source, "type": kind}, True, 0))
+            if kind and b'"status":"ERROR"' not in head and self.roles.isdisjoint(who):
+                return False
+        if self.keys or self.needle and self.needle in ROW_HEAD:
+            small = log.read(offset, length).lower()
+            small = small.partition(b'"created_at":')[2] or small
+            for key in self.keys:
+                small = small.replace(key, b"")
+            return self.needle in small
+        return True
+
+    def late(self, index):
+        """True where the call's time is nearly up: what was found down to `index` is worth more than an error."""
+        if self.stopped is None and self.context.remaining() < 1.5:
+            self.stopped = index
+        return self.stopped is not None
 
     def full(self):
-        return len(self.hits) >= self.most
+        return len(self.hits) >= self.most or self.stopped is not None
 
     def take(self, conversation, step):
         """Looks at one step and notes it where it matches."""
@@ -2213,7 +2252,7 @@ class Search:
             return
         _, label, text = parts[here[0]]
         low = max(0, here[1] - 400)
-        passage = (text[low:here[1]], text[here[1]:here[1] + 400], here[2] - here[1])
+        passage = None if self.arguments["summaryOnly"] else (text[low:here[1]], text[here[1]:here[1] + 400], here[2] - here[1])
         self.hits.append(Hit(conversation, step.index, who[0], moment(step), label, passage))
 
     def wants(self, kind, who):
@@ -2279,12 +2318,14 @@ class Candidates:
 def find_lines(log, start, stop, needles, progress):
     """(offset, length, head) of the lines from `start` to `stop` that hold one of the needles, ASCII letters taken as small."""
     longest, offset = max(map(len, needles)), start
+    rare = rare_finder(log, needles[0]) if len(needles) == 1 else None
     while offset < stop:
         progress(min(CHUNK, stop - offset))
         chunk = log.read(offset, min(CHUNK, stop - offset))
         if not chunk:
             return
-        at, size, small = 0, len(chunk), chunk.lower()
+        at, size = 0, len(chunk)
+        small = chunk.lower() if rare is None or rare(chunk) else b""
         while True:
             found = min((where for where in (small.find(needle, at) for needle in needles) if where >= 0), default=-1)
             if found < 0:
@@ -2301,6 +2342,26 @@ def find_lines(log, start, stop, needles, progress):
         offset += max(at, size if offset + size >= stop else size - longest + 1)
 
 
+def rare_finder(log, needle):
+    """A function from bytes to whether they hold the needle in any case, quicker than to make them small first; None where the needle has no
+    byte that is rare in the log's last part."""
+    sample = log.read(max(0, log.end - CHUNK), CHUNK)
+    count, at = min((sample.count(needle[at:at + 1]) + sample.count(needle[at:at + 1].upper()), at) for at in range(len(needle)))
+    cases, size = {needle[at:at + 1], needle[at:at + 1].upper()}, len(needle)
+    if count > len(sample) // 500:
+        return None
+
+    def holds(chunk):
+        for case in cases:
+            found = chunk.find(case, at)
+            while found >= 0:
+                if chunk[found - at:found - at + size].lower() == needle:
+                    return True
+                found = chunk.find(case, found + 1)
+        return False
+    return holds
+
+
 def search_transcript(search, transcript, first, last):
     """Adds to the search what matches in [first, last) of one conversation, newest first, reading from the end only as far as is needed."""
     finders = [Candidates(log, number) for number, log in enumerate(transcript.logs)]
@@ -2308,6 +2369,7 @@ def search_transcript(search, transcript, first, last):
 
     def progress(count):
         transcript.check()
+        search.late(floor)
         search.done += count
         search.context.progress(search.done, search.total, f"searching {transcript.conversation.id}")
 
@@ -2322,7 +2384,7 @@ def search_transcript(search, transcript, first, last):
             floor = judge(search, transcript, finders, max(first, trusted(transcript, finders)), floor)
             looked = count
         if whole or search.full() or floor <= first:
-            break
+            return
 
 
 def trusted(transcript, finders):
@@ -2349,9 +2411,13 @@ def judge(search, transcript, finders, first, last):
         if -minus == done or number and finders[0].log.full and covers(finders[0].log.span, -minus):
             continue
         done = -minus
+        if not search.worth_reading(transcript.logs[number], offset, length):
+            continue
         search.searched += 1
-        if search.searched % 64 == 0:
+        if search.searched % 16 == 0:
             transcript.check()
+            if search.late(done + 1):
+                return first
         step = transcript.load(done, number, offset, length)
         if step and step.type not in NOISE:
             search.take(transcript.conversation, step)
@@ -2368,7 +2434,8 @@ SEARCH_TAILS = (1 << 20, 1 << 23, 1 << 26, 1 << 29, 1 << 62)
 def search_page(arguments, context, matcher):
     """Searches and writes down what was found."""
     search, note = run_search(arguments, context, matcher), ""
-    if not search.hits and isinstance(matcher, PlainMatcher) and not matcher.quoted and len(arguments["query"].split()) > 1:
+    alone = not search.hits and search.stopped is None and isinstance(matcher, PlainMatcher) and not matcher.quoted
+    if alone and len(arguments["query"].split()) > 1:
         apart = run_search(arguments, context, PlainMatcher(arguments["query"], apart=True))
         if apart.hits:
             search, note = apart, "Nothing has these words side by side; these steps have them all."
@@ -2377,8 +2444,7 @@ def search_page(arguments, context, matcher):
 
 def run_search(arguments, context, matcher):
     search = Search(arguments, context, matcher)
-    everywhere = (arguments.get("conversationId") or "").strip() == "*"
-    conversations = list_conversations(home_folder(environment())) if everywhere else [asked_conversation(arguments, context)]
+    conversations = list_conversations(home_folder(environment())) if search.everywhere else [asked_conversation(arguments, context)]
     search.total = sum(sum(c.sizes) for c in conversations)
     for conversation in conversations:
         if search.full():
@@ -2404,12 +2470,12 @@ def searched_range(transcript, arguments):
 
 
 def hits_page(search, note):
-    arguments, everywhere = search.arguments, len(search.ranges) != 1 or (search.arguments.get("conversationId") or "").strip() == "*"
+    arguments = search.arguments
     if arguments["summaryOnly"] and search.hits:
         return clip(summary_text(search, note), arguments["maxBytes"])
     hits = search.hits[arguments["offset"]:][:arguments["maxResults"]]
     if not hits:
-        return clip(no_match(search, everywhere), arguments["maxBytes"])
+        return clip(no_match(search), arguments["maxBytes"])
     page = Page(arguments["maxBytes"] - 420 if arguments["maxBytes"] > 800 else arguments["maxBytes"] // 2)
     room, shown_hits, heading = max(60, page.limit // len(hits) - 70), 0, None
     for hit in hits:
@@ -2418,7 +2484,7 @@ def hits_page(search, note):
         if not page.add(clip("\n".join(lines), page.limit) if not shown_hits else "\n".join(lines)):
             break
         heading, shown_hits = hit.conversation, shown_hits + 1
-    return clip("\n".join([page.text(), "", *closing_lines(search, note, shown_hits, everywhere)]), arguments["maxBytes"])
+    return clip("\n".join([page.text(), "", *closing_lines(search, note, shown_hits)]), arguments["maxBytes"])
 
 
 def passage(parts, room):
@@ -2431,24 +2497,35 @@ def passage(parts, room):
     return ("…" if len(lead) < len(before) else "") + lead + gap + end + ("…" if len(end) < len(text) or len(parts[1]) >= 400 else "")
 
 
-def closing_lines(search, note, count, everywhere):
+def closing_lines(search, note, count):
     arguments, lines = search.arguments, []
     offset = arguments["offset"] + count
     if note:
         lines.append(note)
     if len(search.hits) > offset:
         lines.append(f"More matches: the same call with {code('offset: ' + str(offset))}.")
-    if search.skipped:
-        lines.append(f"{search.skipped} unreadable line{'s' if search.skipped != 1 else ''} skipped.")
+    lines += fault_lines(search)
     hit = search.hits[arguments["offset"]]
     lines.append(f"A step whole: {call_text('query_transcript', hit.conversation, stepIndex=hit.index)}. "
                  "Earlier parts may have been summarised by the host: what is found here need not be in the model's context any more.")
     return lines
 
 
+def fault_lines(search):
+    lines = []
+    if search.stopped is not None:
+        name, low = search.ranges[-1][0].id, min([search.stopped] + [hit.index for hit in search.hits[-1:]])
+        older = " and older conversations" if search.everywhere else ""
+        more = f"steps below {low} of conversation {name}{older} were not searched; go on with {code(f'endStep: {max(0, low - 1)}')}"
+        lines.append(f"Time was up: {more if low < MOST_STEPS else 'the rest was not searched'}.")
+    if search.skipped:
+        lines.append(f"{search.skipped} unreadable line{'s' if search.skipped != 1 else ''} skipped.")
+    return lines
+
+
 def summary_text(search, note):
     """How often and where, without passages."""
-    lines = [note] if note else []
+    lines = ([note] if note else []) + fault_lines(search)
     count = len(search.hits)
     lines.append(f"{'At least ' if search.full() else ''}{count} step{'s' if count != 1 else ''} match {shown(search.arguments['query'])}.")
     groups = {}
@@ -2461,30 +2538,29 @@ def summary_text(search, note):
     return "\n".join(lines)
 
 
-def no_match(search, everywhere):
+def no_match(search):
     """What was searched, and how to search wider."""
     arguments = search.arguments
     query = shown(arguments["query"], 200)
     if search.hits:
         return f"There are {len(search.hits)} matches of {query}; offset {arguments['offset']} passes over all of them."
     names = ", ".join(sorted(search.roles, key=ROLES.index))
-    where = f"{len(search.ranges)} conversations" if everywhere else f"conversation {search.ranges[0][0].id}"
+    where = f"{len(search.ranges)} conversations" if search.everywhere else f"conversation {search.ranges[0][0].id}"
     steps = [f"from step {arguments['startStep']}" if arguments.get("startStep") else "", f"to step {arguments['endStep']}" if arguments.get(
         "endStep") is not None else "", f"in the last {arguments['lastTurns']} turns" if arguments.get("lastTurns") else ""]
     kinds = "messages" + (", tool calls" if arguments["includeToolCalls"] else "") + (", thinking" if arguments["includeThinking"] else "")
     lines = [f"No match for {query} in {where} {' '.join(filter(None, steps))}".rstrip() + f" (roles: {names}; {kinds})."]
     if search.elsewhere:
-        found = ", ".join(f"{kind}: {count}" for kind, count in sorted(search.elsewhere.items()))
+        more = "+" if sum(search.elsewhere.values()) >= ENOUGH_ELSEWHERE else ""
+        found = ", ".join(f"{kind}: {count}{more}" for kind, count in sorted(search.elsewhere.items()))
         lines.append(f"It does occur outside of what was asked for: {found}.")
     wider = [code('roles: ["all"]')] if search.roles != set(ROLES[:-1]) else []
     wider += [code(f"{key}: true") for key in ("includeThinking", "includeToolCalls") if not arguments[key]]
     wider += ["no startStep, endStep or lastTurns"] if any(steps) else []
-    wider += [] if everywhere else [code('conversationId: "*"') + " (all conversations)"]
+    wider += [] if search.everywhere else [code('conversationId: "*"') + " (all conversations)"]
     wider += ["fewer or shorter words"] if len(arguments["query"]) > 3 else []
     lines.append("To widen: " + "; ".join(wider) + ". Earlier parts may have been summarised by the host, spilled output is not searched.")
-    if search.skipped:
-        lines.append(f"{search.skipped} unreadable lines skipped.")
-    return "\n".join(lines)
+    return "\n".join(lines + fault_lines(search))
 
 
 # A pattern that backtracks for ever holds the interpreter lock: it runs in a process that can be killed.
@@ -2534,7 +2610,11 @@ class ChildContext:
     """The Context of a search in a child: its parent minds the clock."""
 
     def __init__(self, conversation):
-        self.conversation = conversation
+        import time
+        self.conversation, self.clock, self.end = conversation, time.monotonic, time.monotonic() + PATTERN_SECONDS
+
+    def remaining(self):
+        return self.end - self.clock()
 
     def check(self):
         pass
@@ -2562,6 +2642,8 @@ def search_child(_):
         answer = {"kind": "text", "text": search_page(arguments, ChildContext(request["conversation"]), matcher)}
     except ToolError as error:
         answer = {"kind": "error", "text": str(error)}
+    except Exception as error:
+        answer = {"kind": "error", "text": f"The search for {shown(arguments['query'], 200)} failed: {type(error).__name__}: {error}"[:1000]}
     sys.stdout.buffer.write(write_json(answer))
     sys.stdout.buffer.flush()
     return 0

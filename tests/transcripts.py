@@ -55,3 +55,43 @@ def add(home, full=None, compact=None, name="c0ffee00-0000-4000-8000-00000000000
             if changed:
                 os.utime(logs / file, (changed, changed))
     return name
+
+
+class Context:
+    """What the wire gives a tool (agy_mcp.Context), without a wire."""
+
+    def __init__(self, conversation=None, stop_after=None, seconds=50):
+        self.conversation, self.stop_after, self.seconds, self.told, self.asked = conversation, stop_after, seconds, [], 0
+
+    def check(self):
+        self.asked += 1
+        if self.stop_after is not None and self.asked > self.stop_after:
+            import agy_mcp
+            raise agy_mcp.Cancelled
+
+    def cancelled(self):
+        return False
+
+    def remaining(self):
+        return self.seconds
+
+    def progress(self, done, total=None, message=None):
+        self.told.append((done, total, message))
+
+
+def assert_markdown(text, limit):
+    """At most so many bytes, whole characters, every fenced block closed, every link of a call whole."""
+    import agy_mcp
+    assert len(text.encode("utf-8")) <= limit, (len(text.encode("utf-8")), limit)
+    assert "\ufffd" not in text
+    assert agy_mcp.open_fence(text) == ""
+
+
+def calls_in(text):
+    """The calls that a result names, as (tool, arguments)."""
+    import re
+    return [(tool, json.loads(arguments)) for tool, arguments in re.findall(r"`((?:read|query)_transcript) (\{.*?\})`", text)]
+
+
+def descriptors():
+    return sorted(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else []
