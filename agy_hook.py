@@ -3573,7 +3573,7 @@ def make_call(payload, world):
     workspaces = [path for path in workspaces if isinstance(path, str) and path] if isinstance(workspaces, list) else []
     step = payload.get("stepIdx")
     tool, cwd = unquote(as_text(call.get("name"))), as_text(args.get("Cwd"))
-    cwd = tool_path(cwd or ".", workspaces[0] if workspaces else None, world.home) or cwd or None
+    cwd = tool_path(cwd or ".", workspaces[0] if workspaces else None, world.home) or (cwd if "\0" in cwd else None)
     commands, unread = read_commands(as_text(args.get("CommandLine")), cwd, world.home, world.env) if tool == "run_command" else ([], "")
     return Call(tool, args, as_text(payload.get("conversationId")), cwd, workspaces, as_text(payload.get("transcriptPath")),
                 as_text(payload.get("artifactDirectoryPath")), step if isinstance(step, int) else None, commands, unread)
