@@ -2762,7 +2762,7 @@ def cron_field(text, size):
     return sorted(values)
 
 
-ENDLESS = float("inf")
+FOREVER = float("inf")
 IDLE = frozenset("sleep gsleep start-sleep : true false [ [[ test echo printf date".split())
 LOOKING = IDLE | frozenset("grep egrep pgrep pidof ps kill jobs wait fuser lsof".split())
 EXITS = ("break", "exit", "return")
@@ -2784,9 +2784,9 @@ def foreground_wait(commands):
         if command.name == "watch" or any(program(w) == "watch" and before[:1] != "-" for before, w in zip([""] + command.outer, command.outer)):
             return "watch"
         pause, loop = pause_of(command), loops[command.loop]
-        if pause or command.times == ENDLESS and loop.idle:
+        if pause or command.times == FOREVER and loop.idle:
             total += time_in_loop(pause, command, loop)
-    return "" if total < 10 else "an endless loop" if total == ENDLESS else f"{total:g} s of sleep"
+    return "" if total < 10 else "an endless loop" if total == FOREVER else f"{total:g} s of sleep"
 
 
 # limit: how often a while or until loop runs at most, as its counter says, or None; exits: it holds a break; works: it does more than sleep and
@@ -2807,11 +2807,11 @@ def read_loop(body):
 
 def time_in_loop(pause, command, loop):
     """Seconds that a command which takes `pause` takes in all; 0 for a bounded retry loop."""
-    if command.times == ENDLESS:
-        total = ENDLESS if loop.limit is None else pause * loop.limit
+    if command.times == FOREVER:
+        total = FOREVER if loop.limit is None else pause * loop.limit
     else:
         total = pause * command.times / (max(1, len(command.words) - 1) if command.times > 1 else 1)  # sleep $i has all values of i in its words
-    return 0 if total <= 600 and (loop.exits or command.times == ENDLESS and loop.works) else total
+    return 0 if total <= 600 and (loop.exits or command.times == FOREVER and loop.works) else total
 
 
 def follows(command):
@@ -2827,7 +2827,7 @@ def pause_of(command):
     name, words = command.name, command.words
     if name in ("sleep", "gsleep", "start-sleep"):
         scale = 0.001 if any(word.lower().startswith("-m") for word in words) else 1
-        return ENDLESS if "infinity" in words else sum(seconds(word) or 0 for word in words[1:]) * scale
+        return FOREVER if "infinity" in words else sum(seconds(word) or 0 for word in words[1:]) * scale
     if command.outer[-1:] and command.outer[-1].lower() == "/t" and program(command.outer[-2:][0]) == "timeout":  # timeout /t 30 in cmd
         return seconds(words[0]) or 0
     if name.startswith(("python", "perl", "ruby")) or name == "py":
@@ -2841,7 +2841,7 @@ def script_pause(script):
     for piece in script[:20000].split("sleep")[1:]:
         number = piece.lstrip(" (")[:12]
         total += as_seconds(number[:len(number) - len(number.lstrip("0123456789."))]) or 0
-    return ENDLESS if total and any(loop in script for loop in ("while True", "while 1", "while not ")) else total
+    return FOREVER if total and any(loop in script for loop in ("while True", "while 1", "while not ")) else total
 
 
 GUARDS.append(Guard("polling", ("manage_task", "manage_subagents", "command_status", "schedule", "run_command"), polling, stops=[
