@@ -791,8 +791,8 @@ class Reader:
             scope.loop, state.expects, state.values = object(), "in", None
             state.variable = raw
             if raw.startswith("(("):
-                limit = "".join(c if c.isdigit() else " " for c in raw.partition("<")[2].partition(";")[0]).split()
-                scope.times = scope.times * int(limit[0][:9]) if limit else scope.times
+                numbers = [int(n[:9]) for n in "".join(c if c.isdigit() and c.isascii() else " " for c in raw).split()]
+                scope.times *= max(numbers) if numbers else float("inf") if raw.replace(" ", "") == "((;;))" else 1
         elif raw == "in" and state.values is None:
             state.values = []
         elif raw in ("do", "{"):
@@ -2233,8 +2233,8 @@ def shown(path, call):
 
 
 def evaluation_file(path, call, world, kinds=()):
-    """(path, what protects it, one of `kinds` if given, or ""). Within a workspace only the folders below it count, so that one which lies in a folder named benchmarks is
-    not protected as a whole; elsewhere all count. A scratch file right in a temp folder is nobody's benchmark."""
+    """(path, what protects it, one of `kinds` if given, or ""). Within a workspace only the folders below it count, so that one which lies in a
+    folder named benchmarks is not protected as a whole; elsewhere all count. A scratch file right in a temp folder is nobody's benchmark."""
     real = real_path(path, world.links)
     for spot in (path, real) if real != path else (path,):
         base = max([base for w in call.workspaces for base in (absolute(w, "/"), real_path(w, world.links))

@@ -25,6 +25,8 @@ def test_both_scripts_hold_the_same_lines():
 def test_no_top_level_name_is_defined_twice(name):
     tree = ast.parse((TOP / name).read_text(encoding="utf-8"))
     names = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    names += [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
     assert sorted(set(names)) == sorted(names)
 
 
