@@ -3073,8 +3073,9 @@ def holds_secret(text):
 def is_given(low, name):
     """Whether `name` is a variable, header or option that gets a value: TOKEN=, token: or --token."""
     for piece in low.replace("'", " ").replace('"', " ").split():
-        at = piece.find(name)
-        if at >= 0 and (piece.startswith("-") or "=" in piece[at:] or ":" in piece[at:]):
+        _, found, after = piece.partition(name)
+        after = after.lstrip("abcdefghijklmnopqrstuvwxyz0123456789_-")
+        if found and (piece.startswith("-") or after[:1] == "=" or after[:1] == ":" and after[:2] != "::"):
             return True
     return False
 

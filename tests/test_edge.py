@@ -52,7 +52,7 @@ ODD = {  # sent -> neutral answer
     "wrong types everywhere": b'{"toolCall": {"name": [], "args": 7}, "conversationId": {}, "workspacePaths": "x", "stepIdx": "y", "transcriptPath": 1}',
     "a cwd that is none": b'{"toolCall": {"name": "run_command", "args": {"CommandLine": "git status", "Cwd": "/no/such/folder"}}}',
     "a cwd of a wrong type": b'{"toolCall": {"name": "run_command", "args": {"CommandLine": "make", "Cwd": {}}}, "workspacePaths": [null, 5]}',
-    "a NUL in the cwd": b'{"toolCall": {"name": "run_command", "args": {"CommandLine": "git status", "Cwd": "/\\u0000"}}}',
+    "a NUL in the cwd": b'{"toolCall": {"name": "run_command", "args": {"CommandLine": "make", "Cwd": "/\\u0000"}}}',
     "a control character in a string": b'{"toolCall": {"name": "x", "args": {"a": "tab\there"}}}',
     "a huge number": b'{"toolCall": {"name": "run_command", "args": {"WaitMsBeforeAsync": 1e999}}, "stepIdx": 123456789012345678901234567890}',
 }
