@@ -2880,8 +2880,11 @@ def rewrite(call, world):
     rtk, word = find_rtk(world)
     if not rtk or starts_with_rtk(command, word):
         return LEFT_ALONE
+    folder = call.cwd or world.home
+    if folder[:1] != "/" and folder[1:2] != ":":  # against what it is meant is not known
+        return LEFT_ALONE
     try:
-        back = enter_folder(expand_home(call.cwd or "~", world))
+        back = enter_folder(folder)
     except (OSError, ValueError):  # the command would not start there either
         return LEFT_ALONE
     try:
