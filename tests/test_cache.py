@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import world
 
 import agy_hook
+import world
 
 REWRITTEN = {"decision": "allow", "overwrite": {"CommandLine": "rtk git status", "WaitMsBeforeAsync": 10000}}
 
