@@ -2880,8 +2880,11 @@ def rewrite(call, world):
     rtk, word = find_rtk(world)
     if not rtk or starts_with_rtk(command, word):
         return LEFT_ALONE
+    folder = call.cwd or world.home
+    if folder[:1] != "/" and folder[1:2] != ":":  # against what it is meant is not known
+        return LEFT_ALONE
     try:
-        back = enter_folder(expand_home(call.cwd or "~", world))
+        back = enter_folder(folder)
     except (OSError, ValueError):  # the command would not start there either
         return LEFT_ALONE
     try:
@@ -3073,8 +3076,9 @@ def holds_secret(text):
 def is_given(low, name):
     """Whether `name` is a variable, header or option that gets a value: TOKEN=, token: or --token."""
     for piece in low.replace("'", " ").replace('"', " ").split():
-        at = piece.find(name)
-        if at >= 0 and (piece.startswith("-") or "=" in piece[at:] or ":" in piece[at:]):
+        _, found, after = piece.partition(name)
+        after = after.lstrip("abcdefghijklmnopqrstuvwxyz0123456789_-")
+        if found and (piece.startswith("-") or after[:1] == "=" or after[:1] == ":" and after[:2] != "::"):
             return True
     return False
 

@@ -91,7 +91,7 @@ SETTINGS = '{"permissions": {"allow": ["Bash(git status)", "Bash(ls:*)"], "ask":
     ("work/.claude/settings.json", SETTINGS, "git status", 0), ("work/.claude/settings.json", SETTINGS, "git status && git diff", 3),
     ("work/.claude/settings.local.json", SETTINGS, "git push", 3), ("work/.claude/settings.json", SETTINGS, "rm -rf x", 2),
     ("work/.claude/settings.json", SETTINGS, "git status $(rm x)", 2), ("work/.claude/settings.json", "{ broken", "git status", 3),
-    (".claude/settings.json", SETTINGS, "git reset --hard", 2), (".config/rtk/config.toml", '[hooks]\nexclude_commands = ["git"]\n', "git status", 1),
+    (".claude/settings.json", SETTINGS, "rm -rf x", 2), (".config/rtk/config.toml", '[hooks]\nexclude_commands = ["git"]\n', "git status", 1),
     (".config/rtk/config.toml", '[hooks]\ntransparent_prefixes = ["docker exec app"]\n', "docker exec app pytest", 3),
     (".config/rtk/config.toml", "= broken", "git status", 3),
 ])
