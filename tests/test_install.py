@@ -22,8 +22,15 @@ def site_in(home, workspace=None):
     return agy_mcp.Site(str(home), str(workspace) if workspace else None, python, str(TOP))
 
 
+def without_proof(monkeypatch):
+    """Nothing is compiled or started by install: for tests of what is written."""
+    monkeypatch.setattr(agy_mcp, "compile_script", lambda site: None)
+    monkeypatch.setattr(agy_mcp, "prove", lambda site: ([], True))
+
+
 @pytest.fixture
 def site(tmp_path, monkeypatch):
+    without_proof(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     return site_in(tmp_path / "home")
@@ -238,8 +245,7 @@ def test_the_scripts_stay_where_a_file_could_not_be_written(site, monkeypatch):
     lines, good = agy_mcp.uninstall(site)
     assert not good and f"{agy_mcp.hooks_file(site)} could not be written: No space left on device" in lines
     assert run_registered(site)["decision"] == "allow"
-    monkeypatch.undo()
-    monkeypatch.setenv("HOME", site.home)
+    monkeypatch.setattr(agy_mcp, "apply_change", apply_change)
     uninstalled(site)
     assert not Path(agy_mcp.hooks_file(site)).exists()
 
@@ -500,6 +506,7 @@ def test_the_matcher_names_exactly_the_governed_tools(site):
 def test_a_stale_or_unwritable_compiled_copy_changes_nothing(site):
     installed(site)
     folder = Path(agy_mcp.data_folder(site), "__pycache__")
+    assert run_registered(site)["decision"] == "allow"
     for path in folder.glob("agy_hook.*.pyc"):
         path.write_bytes(b"garbage")
     assert run_registered(site)["decision"] == "allow"
