@@ -3229,7 +3229,7 @@ def make_folder(path, record, mode=0o777):
 def write_atomic(path, data, mode=None):
     """Writes beside and renames. mode: permission bits; None keeps those of the file that is there."""
     there = os.stat(path) if os.path.exists(path) else None
-    temporary = f"{path}.{os.getpid()}.new"
+    temporary = f"{path}.{os.getpid()}.{time.monotonic_ns():x}.new"
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666 if mode is None else mode)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -3330,6 +3330,8 @@ def back_up(real, entry):
 def apply_change(change, record):
     """Writes or removes one file. Returns the line that says so. OSError where it cannot be done."""
     real, said = os.path.realpath(change.path), change.said
+    if change.kind == "config" and read_file(real) != change.old:
+        raise OSError("somebody else changed it just now; run this again")
     if change.backup:
         said += "; as it was: " + back_up(real, file_record(record, change.path))
     if change.new is None:
@@ -3462,8 +3464,9 @@ def plan_unread(site, plan):
 def install(site, dry_run=False, rules=False, enable=True):
     """Puts everything where it belongs, or with `dry_run` says what would be done. Returns (lines for people, whether all went well).
     enable: whether an entry that was switched off by hand is switched on again."""
-    if site.workspace and not os.path.isdir(site.workspace):
-        return [f"{site.workspace} is no folder"], False
+    hindrance = not_here(site)
+    if hindrance:
+        return [hindrance], False
     record = load_record(site)
     if dry_run:
         plan = plan_install(site, record, rules, enable)
@@ -3483,6 +3486,17 @@ def install(site, dry_run=False, rules=False, enable=True):
         proof, good = prove(site)
         return lines + proof, good
     return lines + plan.faults, False
+
+
+def not_here(site):
+    """Why nothing should be installed for this user or into this workspace, or ""."""
+    if site.workspace and not os.path.isdir(site.workspace):
+        return f"{site.workspace} is no folder"
+    if not os.path.isdir(site.home) or site.home == "/":
+        return f"{site.home} is no home folder: set HOME"
+    if environment().get("SUDO_USER") and hasattr(os, "geteuid") and os.geteuid() == 0 and os.stat(site.home).st_uid != 0:
+        return f"run it as the user whose home {site.home} is, without sudo: the host could not change what root owns"
+    return ""
 
 
 def merge_folders(record, made):

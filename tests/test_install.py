@@ -22,8 +22,15 @@ def site_in(home, workspace=None):
     return agy_mcp.Site(str(home), str(workspace) if workspace else None, python, str(TOP))
 
 
+def without_proof(monkeypatch):
+    """Nothing is compiled or started by install: for tests of what is written."""
+    monkeypatch.setattr(agy_mcp, "compile_script", lambda site: None)
+    monkeypatch.setattr(agy_mcp, "prove", lambda site: ([], True))
+
+
 @pytest.fixture
 def site(tmp_path, monkeypatch):
+    without_proof(monkeypatch)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     return site_in(tmp_path / "home")
@@ -225,6 +232,24 @@ def test_the_scripts_stay_where_a_broken_file_still_names_them(site):
     assert Path(agy_mcp.data_folder(site), "agy_hook.py").exists()
 
 
+def test_the_scripts_stay_where_a_file_could_not_be_written(site, monkeypatch):
+    installed(site)
+    apply_change = agy_mcp.apply_change
+
+    def full_disk(change, record):
+        if change.kind == "config":
+            raise OSError(28, "No space left on device")
+        return apply_change(change, record)
+
+    monkeypatch.setattr(agy_mcp, "apply_change", full_disk)
+    lines, good = agy_mcp.uninstall(site)
+    assert not good and f"{agy_mcp.hooks_file(site)} could not be written: No space left on device" in lines
+    assert run_registered(site)["decision"] == "allow"
+    monkeypatch.setattr(agy_mcp, "apply_change", apply_change)
+    uninstalled(site)
+    assert not Path(agy_mcp.hooks_file(site)).exists()
+
+
 def test_only_our_entries_go_when_others_wrote_since(site):
     hooks, servers = put(agy_mcp.hooks_file(site), HOOKS["pretty"]), Path(agy_mcp.servers_file(site))
     installed(site)
@@ -413,6 +438,13 @@ def test_a_planted_state_folder_is_not_followed(site, tmp_path):
     assert not good and "is a link" in lines[0] and not list(elsewhere.iterdir())
 
 
+def test_one_installation_at_a_time(site):
+    with agy_mcp.InstallLock(site, {}):
+        with pytest.raises(OSError, match="another installation"):
+            agy_mcp.InstallLock(site, {}, patience=0).__enter__()
+    installed(site)
+
+
 def test_twenty_at_once_leave_one_right_file(site):
     path = put(agy_mcp.hooks_file(site), HOOKS["pretty"])
     command = [sys.executable, "-I", "-S", str(TOP / "agy_mcp.py"), "install"]
@@ -437,6 +469,14 @@ def test_the_registered_command_works_in_any_home(name, tmp_path, monkeypatch):
     assert run_registered(site)["decision"] == "allow"
     layers, well = agy_mcp.status(site)
     assert well, agy_mcp.status_text(layers, well)
+
+
+def test_an_interpreter_with_blanks_in_its_path(tmp_path):
+    python = put(tmp_path / "my py" / "python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    put(tmp_path / "agy_hook.py", "def main():\n    print('{\"it\": \"ran\"}')")
+    done = subprocess.run(["sh", "-c", agy_mcp.hook_command(str(python), str(tmp_path), "PreToolUse")], stdin=subprocess.DEVNULL, capture_output=True)
+    assert json.loads(done.stdout) == {"it": "ran"}
 
 
 @pytest.mark.parametrize("event, answer", [("PreToolUse", {"decision": "allow"}), ("PostToolUse", {})])
@@ -466,6 +506,7 @@ def test_the_matcher_names_exactly_the_governed_tools(site):
 def test_a_stale_or_unwritable_compiled_copy_changes_nothing(site):
     installed(site)
     folder = Path(agy_mcp.data_folder(site), "__pycache__")
+    assert run_registered(site)["decision"] == "allow"
     for path in folder.glob("agy_hook.*.pyc"):
         path.write_bytes(b"garbage")
     assert run_registered(site)["decision"] == "allow"
@@ -541,6 +582,26 @@ def test_a_workspace_that_is_not_there_is_refused(site, tmp_path):
     assert not good and "is no folder" in lines[0] and tree(site.home) == []
 
 
+@pytest.mark.parametrize("home", ["/", "/nowhere/at/all"])
+def test_without_a_home_nothing_is_installed(home):
+    lines, good = agy_mcp.install(site_in(home))
+    assert not good and "set HOME" in lines[0]
+
+
+def test_what_changes_under_our_hands_is_not_overwritten(site, monkeypatch):
+    path = put(agy_mcp.hooks_file(site), HOOKS["pretty"])
+    plan_install = agy_mcp.plan_install
+
+    def slow(*given):
+        plan = plan_install(*given)
+        path.write_text("{}")
+        return plan
+
+    monkeypatch.setattr(agy_mcp, "plan_install", slow)
+    lines, good = agy_mcp.install(site)
+    assert not good and "run this again" in "\n".join(lines) and path.read_text() == "{}"
+
+
 # The text work by itself, on files that nobody would think of.
 
 def random_value(rng, depth=0):
@@ -570,6 +631,24 @@ def random_layout(value, rng, lax):
         return json.dumps(item)
 
     return blank() + write(value) + blank()
+
+
+PUT_IN = [  # text, what it becomes with {"x": 1} put in at the end
+    ('{"a": 2}', '{"a": 2, "x": 1}'),
+    ('{}', '{\n  "x": 1\n}'),
+    ('{\n\t"a": 2\n}', '{\n\t"a": 2,\n\t"x": 1\n}'),
+    ('{\r\n "a": 2\r\n}', '{\r\n "a": 2,\r\n "x": 1\r\n}'),
+    ('{\n  "a": 2 // two\n}', '{\n  "a": 2, // two\n  "x": 1\n}'),
+    ('{\n  "a": 2, // two\n}', '{\n  "a": 2, // two\n  "x": 1,\n}'),
+    ('{\n  "a": 2 /* two */ /* three */ // four\n  // five\n}', '{\n  "a": 2, /* two */ /* three */ // four\n  "x": 1\n  // five\n}'),
+    ('{"a": 2, /* two */}', '{"a": 2, /* two */ "x": 1,}'),
+    ('{\n  // nothing\n}', '{\n  "x": 1\n  // nothing\n}'),
+]
+
+
+@pytest.mark.parametrize("text, want", PUT_IN)
+def test_where_a_member_is_put(text, want):
+    assert agy_mcp.add_item(text, agy_mcp.parse_tolerant(text)[0], "x", 1) == want
 
 
 @pytest.mark.parametrize("seed", range(300))

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 import agy_mcp
-from test_install import installed, put, site_in
+from test_install import installed, put, site_in, without_proof
 
 
 @pytest.fixture
 def site(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    without_proof(monkeypatch)
     (tmp_path / "home").mkdir()
     place = site_in(tmp_path / "home")
     installed(place)
