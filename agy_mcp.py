@@ -2046,7 +2046,7 @@ def bytes_page(transcript, step, field, arguments, size, read):
         over = len(utf8(page)) - limit
         if over <= 0 or room < 20:
             return page if over <= 0 else clip(page, limit)
-        room -= over
+        room = max(room - over, room // 2)
 
 
 def whole_characters(data, more):
@@ -2143,7 +2143,8 @@ def needles_of(words):
     for at in range(len(wide) - 1):
         if ord(wide[at]) > 127 and ord(wide[at + 1]) > 127:
             return spellings(wide[at:at + 2])
-    return next((spellings(c) for c in wide if ord(c) > 127), None) or [best.encode("ascii")] if wide else None
+    found = next((spellings(c) for c in wide if ord(c) > 127), [])
+    return found or ([best.encode("ascii")] if best else None)
 
 
 def spellings(text):
@@ -2371,7 +2372,7 @@ def search_transcript(search, transcript, first, last):
         transcript.check()
         search.late(floor)
         search.done += count
-        search.context.progress(search.done, search.total, f"searching {transcript.conversation.id}")
+        search.context.progress(min(search.done, search.total), search.total, f"searching {transcript.conversation.id}")
 
     for tail in SEARCH_TAILS:
         for finder in finders:
