@@ -2573,7 +2573,7 @@ def search_in_child(arguments, context):
     import subprocess
     import time
     command = [sys.executable, "-I", "-S", os.path.abspath(__file__), SEARCH_COMMAND]
-    request = write_json({"arguments": arguments, "conversation": context.conversation})
+    request = write_json({"arguments": arguments, "conversation": context.conversation, "parent": os.getpid()})
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     started = time.monotonic()
     try:
@@ -2627,11 +2627,9 @@ class ChildContext:
 def search_child(_):
     """The private command behind search_in_child: a request on stdin, {"kind", "text"} on stdout."""
     import re
-    import signal
-    if hasattr(signal, "alarm"):
-        signal.alarm(PATTERN_SECONDS + 3)  # should the parent be gone
     request = parse_json(sys.stdin.buffer.read().decode("utf-8"), LaxJsonRules)
     arguments = request["arguments"]
+    end_with_parent(request["parent"])
     try:
         try:
             matcher = PatternMatcher(arguments["query"])
@@ -2648,6 +2646,14 @@ def search_child(_):
     sys.stdout.buffer.write(write_json(answer))
     sys.stdout.buffer.flush()
     return 0
+
+
+def end_with_parent(parent):
+    """Ends this process once its parent is gone: a match under way looks for signals, if for nothing else."""
+    import signal
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, lambda *_: os.getppid() == parent or os._exit(1))
+        signal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)
 
 
 # ---- Context health, digest, briefs, prompts, rules -----------------------------------------------------------------------------------

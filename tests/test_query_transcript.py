@@ -5,6 +5,7 @@ import re
 import time
 
 import pytest
+from mcp_process import PRODUCT, Process
 from transcripts import QUIRKS, SESSIONS, Context, add, add_quirk, add_sessions, assert_markdown, brain, calls_in, descriptors, result, row, user
 
 import agy_mcp
@@ -219,6 +220,58 @@ def test_a_search_whose_time_is_up_says_where_to_go_on(home):
     add(home, numbered(200))
     text = query(Context(seconds=0), query="word", maxResults=100)
     assert "Time was up" in text
+
+
+def command_lines():
+    """The command lines of all searches in children that run now."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                found.append(file.read())
+        except OSError:
+            continue
+    return [line for line in found if agy_mcp.SEARCH_COMMAND.encode() in line.split(b"\0") and str(PRODUCT[0]).encode() in line.split(b"\0")]
+
+
+def until(condition):
+    for _ in range(200):
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+NEVER = {"query": "(a+)+$", "regex": True}
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="skipped: needs /proc")
+def test_the_server_answers_while_a_pattern_runs_and_a_cancel_ends_it(home):
+    add(home, [row(0, "a" * 60 + "!")])
+    with Process(PRODUCT, home=home) as server:
+        server.greet()
+        server.call("query_transcript", NEVER, key="slow")
+        assert until(command_lines)
+        server.send({"jsonrpc": "2.0", "id": "ping", "method": "ping"})
+        assert server.next() == {"jsonrpc": "2.0", "id": "ping", "result": {}}
+        assert "[step 0," in server.answer("query_transcript", {"query": "aaa"}, key="other")["result"]["content"][0]["text"]
+        server.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "slow"}})
+        assert until(lambda: not command_lines())
+        server.send({"jsonrpc": "2.0", "id": "ping2", "method": "ping"})
+        assert server.next()["id"] == "ping2"
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="skipped: needs /proc")
+@pytest.mark.parametrize("end", ["killed", "input closed"])
+def test_a_pattern_ends_with_its_server(end, home):
+    add(home, [row(0, "a" * 60 + "!")])
+    with Process(PRODUCT, home=home) as server:
+        server.greet()
+        server.call("query_transcript", NEVER)
+        assert until(command_lines)
+        server.process.kill() if end == "killed" else server.process.stdin.close()
+        server.process.wait()
+        assert until(lambda: not command_lines())
 
 
 # One step
