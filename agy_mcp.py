@@ -2270,7 +2270,7 @@ def searched_parts(step):
     for call in step.calls:
         values = [f"{name}={value if isinstance(value, str) else encode_unicode(value)}" for name, value in call.args.items()
                   if name not in HOST_ARGUMENTS]
-        parts.append(("call", call.name, call.name + " " + " ".join(values)))
+        parts.append(("call", "call", call.name + " " + " ".join(values)))
     if step.thinking:
         parts.append(("thinking", "thinking", step.thinking))
     return parts
@@ -2308,7 +2308,7 @@ class Candidates:
         for rows in self.parts:
             for at in range(len(rows) - 1, -1, -1):
                 index = rows.indexes[at]
-                if first <= index < last and not span.is_dead(index, rows.offsets[at]):
+                if first <= index < last and not (span and span.is_dead(index, rows.offsets[at])):
                     heappush(heap, (-index, self.number, rows.offsets[at], rows.lengths[at]))
                     if len(heap) > DISORDER:
                         yield heappop(heap)
@@ -2385,19 +2385,35 @@ def search_transcript(search, transcript, first, last):
             floor = judge(search, transcript, finders, max(first, trusted(transcript, finders)), floor)
             looked = count
         if whole or search.full() or floor <= first:
-            return
+            break
+    for log in transcript.logs:  # only for its count of unreadable lines; in a large log that would take as long as the search
+        if log.span is None and log.end < SMALL_LOG:
+            transcript.scan(log, 0)
 
 
 def trusted(transcript, finders):
     """The index from which on all live rows lie in what was searched."""
     for finder in finders:
         if finder.log.span is None or finder.log.span.start > finder.low:
+            if finder.number and full_says_all(transcript, finders):
+                return 0
             transcript.scan(finder.log, finder.low)
     transcript.settle()
     spans = [finder.log.span for finder in finders]
     if not all(span.closed() for span in spans):
         return MOST_STEPS
     return max((span.first + MARGIN if span.start > 0 else 0 for span in spans), default=0)
+
+
+def full_says_all(transcript, finders):
+    """True where the full log alone tells what lives: it was read whole, has no fault and no rewind, ends where the compact one ends, and has
+    every step that was found in that. To read the rows of the compact log too would take half as long again."""
+    full, compact = finders
+    span = full.log.span
+    if full.low or compact.low or span.rewinds or span.skipped or compact.log.end < SMALL_LOG:
+        return False
+    head = transcript.match(compact.log.read(compact.log.line_start(compact.log.end - 1), HEAD))
+    return bool(head) and int(head[1]) == span.last and all(covers(span, index) for rows in compact.parts for index in rows.indexes)
 
 
 def judge(search, transcript, finders, first, last):
@@ -2429,6 +2445,7 @@ def covers(span, index):
     return index < len(span.live) and span.live[index]
 
 
+SMALL_LOG = 1 << 24  # bytes
 SEARCH_TAILS = (1 << 20, 1 << 23, 1 << 26, 1 << 29, 1 << 62)
 
 
