@@ -2445,7 +2445,7 @@ def covers(span, index):
     return index < len(span.live) and span.live[index]
 
 
-SMALL_LOG = 1 << 24  # bytes
+SMALL_LOG = 1 << 22  # bytes
 SEARCH_TAILS = (1 << 20, 1 << 23, 1 << 26, 1 << 29, 1 << 62)
 
 

@@ -13,8 +13,18 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-WORDS = ("the guard reads a transcript and says what is left out of it, step by step; file path error: import test value return None self.assertEqual "
-         "src/module/parser.py line 42 in function Traceback (most recent call last) naïve 日本語 build passed failed warning cache index token").split()
+LINES = """def parse(self, text, *, strict=False):
+    \"\"\"The value of one document; ValueError where it is none.\"\"\"
+    if not text.strip():
+        raise ValueError(f"nothing to parse in {self.path!r}")
+src/module/parser.py:42: AssertionError: assert ['a', 'b'] == ["a", "c"]
+FAILED tests/test_parser.py::test_rows - AssertionError: the transcript says otherwise
+\tmodified:   src/module/reader.py
+4394b7a (HEAD -> master) Read naïve text and 日本語 as it stands
+{"name": "index", "value": [1, 2, 3], "path": "C:\\\\work\\\\shop"}
+warning: unused import `std::collections::HashMap`
+ 120 |     return [row for row in rows if row["kind"] != "noise"]
+""".split("\n")
 NEEDLE, NEVER = "tangerine", "tangelo"
 ONE_CALL = """
 import json, os, resource, sys, time
@@ -43,7 +53,7 @@ CALLS = [  # (name, tool, arguments, word that grep looks for)
 
 def rows(dice):
     """Rows of a conversation without end: a user turn every 25 steps, a call and its result in turn."""
-    blobs = [" ".join(dice.choices(WORDS, k=dice.choice((20, 80, 300, 1200)))).replace(" src/", "\nsrc/") for _ in range(200)]
+    blobs = ["\n".join(dice.choices(LINES, k=dice.choice((3, 10, 40, 200)))) for _ in range(200)]
     index = 0
     while True:
         row = {"step_index": index, "source": "MODEL", "type": "GENERIC", "status": "DONE", "created_at": "2026-11-01T00:16:52Z"}
@@ -124,6 +134,10 @@ def measure(megabytes):
             print(text, flush=True)
 
 
+def main(sizes=(10, 100, 1000)):
+    for megabytes in sizes:
+        measure(megabytes)
+
+
 if __name__ == "__main__":
-    for number in [int(word) for word in sys.argv[1:]] or [10, 100, 1000]:
-        measure(number)
+    main([int(word) for word in sys.argv[1:]] or (10, 100, 1000))
