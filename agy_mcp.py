@@ -2046,7 +2046,7 @@ def bytes_page(transcript, step, field, arguments, size, read):
         over = len(utf8(page)) - limit
         if over <= 0 or room < 20:
             return page if over <= 0 else clip(page, limit)
-        room -= over
+        room = max(room - over, room // 2)
 
 
 def whole_characters(data, more):
@@ -2143,7 +2143,8 @@ def needles_of(words):
     for at in range(len(wide) - 1):
         if ord(wide[at]) > 127 and ord(wide[at + 1]) > 127:
             return spellings(wide[at:at + 2])
-    return next((spellings(c) for c in wide if ord(c) > 127), None) or [best.encode("ascii")] if wide else None
+    found = next((spellings(c) for c in wide if ord(c) > 127), [])
+    return found or ([best.encode("ascii")] if best else None)
 
 
 def spellings(text):
@@ -2269,7 +2270,7 @@ def searched_parts(step):
     for call in step.calls:
         values = [f"{name}={value if isinstance(value, str) else encode_unicode(value)}" for name, value in call.args.items()
                   if name not in HOST_ARGUMENTS]
-        parts.append(("call", call.name, call.name + " " + " ".join(values)))
+        parts.append(("call", "call", call.name + " " + " ".join(values)))
     if step.thinking:
         parts.append(("thinking", "thinking", step.thinking))
     return parts
@@ -2307,7 +2308,7 @@ class Candidates:
         for rows in self.parts:
             for at in range(len(rows) - 1, -1, -1):
                 index = rows.indexes[at]
-                if first <= index < last and not span.is_dead(index, rows.offsets[at]):
+                if first <= index < last and not (span and span.is_dead(index, rows.offsets[at])):
                     heappush(heap, (-index, self.number, rows.offsets[at], rows.lengths[at]))
                     if len(heap) > DISORDER:
                         yield heappop(heap)
@@ -2371,7 +2372,7 @@ def search_transcript(search, transcript, first, last):
         transcript.check()
         search.late(floor)
         search.done += count
-        search.context.progress(search.done, search.total, f"searching {transcript.conversation.id}")
+        search.context.progress(min(search.done, search.total), search.total, f"searching {transcript.conversation.id}")
 
     for tail in SEARCH_TAILS:
         for finder in finders:
@@ -2384,19 +2385,35 @@ def search_transcript(search, transcript, first, last):
             floor = judge(search, transcript, finders, max(first, trusted(transcript, finders)), floor)
             looked = count
         if whole or search.full() or floor <= first:
-            return
+            break
+    for log in transcript.logs:  # only for its count of unreadable lines; in a large log that would take as long as the search
+        if log.span is None and log.end < SMALL_LOG:
+            transcript.scan(log, 0)
 
 
 def trusted(transcript, finders):
     """The index from which on all live rows lie in what was searched."""
     for finder in finders:
         if finder.log.span is None or finder.log.span.start > finder.low:
+            if finder.number and full_says_all(transcript, finders):
+                return 0
             transcript.scan(finder.log, finder.low)
     transcript.settle()
     spans = [finder.log.span for finder in finders]
     if not all(span.closed() for span in spans):
         return MOST_STEPS
     return max((span.first + MARGIN if span.start > 0 else 0 for span in spans), default=0)
+
+
+def full_says_all(transcript, finders):
+    """True where the full log alone tells what lives: it was read whole, has no fault and no rewind, ends where the compact one ends, and has
+    every step that was found in that. To read the rows of the compact log too would take half as long again."""
+    full, compact = finders
+    span = full.log.span
+    if full.low or compact.low or span.rewinds or span.skipped or compact.log.end < SMALL_LOG:
+        return False
+    head = transcript.match(compact.log.read(compact.log.line_start(compact.log.end - 1), HEAD))
+    return bool(head) and int(head[1]) == span.last and all(covers(span, index) for rows in compact.parts for index in rows.indexes)
 
 
 def judge(search, transcript, finders, first, last):
@@ -2428,6 +2445,7 @@ def covers(span, index):
     return index < len(span.live) and span.live[index]
 
 
+SMALL_LOG = 1 << 22  # bytes
 SEARCH_TAILS = (1 << 20, 1 << 23, 1 << 26, 1 << 29, 1 << 62)
 
 
@@ -2572,7 +2590,7 @@ def search_in_child(arguments, context):
     import subprocess
     import time
     command = [sys.executable, "-I", "-S", os.path.abspath(__file__), SEARCH_COMMAND]
-    request = write_json({"arguments": arguments, "conversation": context.conversation})
+    request = write_json({"arguments": arguments, "conversation": context.conversation, "parent": os.getpid()})
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     started = time.monotonic()
     try:
@@ -2626,11 +2644,9 @@ class ChildContext:
 def search_child(_):
     """The private command behind search_in_child: a request on stdin, {"kind", "text"} on stdout."""
     import re
-    import signal
-    if hasattr(signal, "alarm"):
-        signal.alarm(PATTERN_SECONDS + 3)  # should the parent be gone
     request = parse_json(sys.stdin.buffer.read().decode("utf-8"), LaxJsonRules)
     arguments = request["arguments"]
+    end_with_parent(request["parent"])
     try:
         try:
             matcher = PatternMatcher(arguments["query"])
@@ -2647,6 +2663,14 @@ def search_child(_):
     sys.stdout.buffer.write(write_json(answer))
     sys.stdout.buffer.flush()
     return 0
+
+
+def end_with_parent(parent):
+    """Ends this process once its parent is gone: a match under way looks for signals, if for nothing else."""
+    import signal
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, lambda *_: os.getppid() == parent or os._exit(1))
+        signal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)
 
 
 # ---- Context health, digest, briefs, prompts, rules -----------------------------------------------------------------------------------

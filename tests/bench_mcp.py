@@ -1,4 +1,4 @@
-"""Figures of the server, measured here and now: python3 tests/bench_mcp.py [part of a row's name ...]
+"""Figures of the server, measured here and now: python3 tests/bench_mcp.py [part of a row's name | transcripts ...]
 
 A row is one function under @row; it gets no argument and returns one figure. Figures that a row shares with others it takes from a cached helper.
 """
@@ -11,6 +11,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import bench_transcripts
 
 HERE = Path(__file__).resolve().parent
 INITIALIZE = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}\n'
@@ -157,6 +159,8 @@ def main(words):
             figure = function()
             shown = "not measured" if figure is None else f"{figure:,.0f}" if figure >= 1000 else f"{figure:.1f}"
             print(f"{name:70} {shown:>12} {unit:4} {verdict(figure, target)}".rstrip(), flush=True)
+    if not words or "transcripts" in words:
+        bench_transcripts.main()
     return 0
 
 

@@ -86,8 +86,10 @@ BLOCKS = [  # (rows, arguments, what the result must hold, what it must not)
     ([user(0, "a")] + [row(n, "noise", kind, "SYSTEM") for n, kind in enumerate(agy_mcp.NOISE, 1)], {}, [], ["noise"]),
     ([user(0, "a"), row(1, "odd thing", "SOMETHING_NEW", "SYSTEM", status="HALTED")], {}, ["SOMETHING_NEW HALTED [step 1] odd thing"], []),
     ([user(0, "a"), row(1, "said", thinking="deep thought")], {}, ["said"], ["deep thought"]),
-    ([user(0, "a"), row(1, "said", thinking="deep thought")], {"includeThinking": True}, ["said", "> thinking [step 1]: deep thought"], []),
-    ([user(0, "a"), row(1, tool_calls=[{"name": "write_to_file", "args": {"CodeContent": "line\n" * 3000, "Overwrite": True, "N": 5, "L": [1, "é"]}}]),
+    ([user(0, "a"), row(1, "said", thinking="deep thought")], {"includeThinking": True},
+     ["said", "> thinking [step 1]: deep thought"], []),
+    ([user(0, "a"),
+      row(1, tool_calls=[{"name": "write_to_file", "args": {"CodeContent": "line\n" * 3000, "Overwrite": True, "N": 5, "L": [1, "é"]}}]),
       result(2, "ok")], {}, ["CodeContent=\"line\\nline", '…" [15.0 KB]', "Overwrite=true", "N=5", 'L=[1,"é"]', "-> [step 2] ok"], []),
 
     ([user(0, "a"), row(1, tool_calls=[{"name": "t", "args": {"a": "x ` y `` z"}}]), result(2, "ok")], {}, ["```a=\"x ` y `` z\"```"], []),
