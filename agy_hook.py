@@ -987,17 +987,27 @@ def found_commands(words):
     """The argvs that `find … -exec` runs, {} standing for anything below the folders it walks."""
     if program(words[0] if words else "") not in ("find", "fd", "fdfind"):
         return []
-    roots = []
-    for word in words[1:]:
-        if word[:1] in ("-", "(", "!"):
-            break
-        roots.append(word + "/" + ANY)
-    out = []
+    roots, out = found_paths(words), []
     for i, word in enumerate(words):
         if word in ("-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"):
             end = next((j for j in range(i + 1, len(words)) if words[j] in (";", "+")), len(words))
             out.append([w for word in words[i + 1:end] for w in ([word.replace("{}", root) for root in roots or [ANY]] if "{}" in word else [word])])
     return [argv for argv in out if argv]
+
+
+def found_paths(words):
+    """What `find` comes upon, as patterns: anything below its roots, of the names that it looks for."""
+    roots, names = [], []
+    for word in words[1:]:
+        if word[:1] in ("-", "(", "!"):
+            break
+        roots.append(word)
+    for i, word in enumerate(words[:-2] if "-prune" in words else words[:-1]):
+        if word in ("-name", "-iname", "-path", "-ipath", "-wholename") and words[i - 1] not in ("!", "-not") and "-prune" not in words[i + 2:i + 3]:
+            pattern = words[i + 1].replace("*", STAR).replace("?", ONE)
+            names.append(pattern.replace(STAR, ANY) if "path" in word or "/" in pattern else pattern)
+    return [root + "/" + ANY for root in roots or ["."]] if not names else [name if "/" in name else root + "/" + ANY + "/" + name
+                                                                      for root in roots or ["."] for name in names]
 
 
 def change_scope(words, scope):
@@ -1825,8 +1835,535 @@ GUARDS.append(Guard("bounded-reads", tuple(MEASURES), bounded_reads, (
     ("grep_search", {"SearchPath": "{WS}/few", "Query": "x", "MatchPerLine": True}), "cat {WS}/src/big.py")))
 
 
+
+# Which files a call changes: for the guards evaluation and own-files. The hows: "writes", "deletes", "moves" (gone from there), "reverts" (a
+# folder: anything in it may change), "unpacks" (into a folder, names unknown), "modes" (permissions).
+# programs, how, which arguments ("out": the values of the options), options that take a word, some of which are needed, none of which may be
+WRITERS = {name: row for names, *row in (
+    ("tee sponge touch ed ex vi vim nvim nano dos2unix rustfmt", "writes", "all", "-d -r -t -c -u -S --date --reference", "", "-R --check"),
+    ("truncate shred", "writes", "all", "-s -r -n --size --reference --iterations", "", ""),
+    ("rm rmdir unlink del erase rd remove-item ri trash", "deletes", "all", "-include -exclude -filter", "", ""),
+    ("cp ln copy copy-item cpi xcopy robocopy", "writes", "last", "-t --target-directory -S -destination -filter", "", ""),
+    ("install", "writes", "last", "-t --target-directory -m -o -g -S", "", "-d"),
+    ("rsync scp", "writes", "last", "-e -f -i -o -P -F --exclude --include --files-from", "", "--dry-run -n"),
+    ("mv move move-item mi", "moves", "last", "-t --target-directory -S -destination -filter", "", "-n --dry-run"),
+    ("ren rename-item rni", "moves", "first", "-newname", "", ""), ("rename prename", "moves", "rest", "", "", "-n"),
+    ("set-content add-content out-file clear-content tee-object sc new-item ni mklink zip", "writes", "first", "-value -encoding -itemtype -width",
+     "", ""),
+    ("chmod chown chgrp chattr attrib icacls", "modes", "all", "", "", ""),
+    ("gzip gunzip bzip2 bunzip2 xz unxz zstd", "deletes", "all", "", "", "-c -k -l -t -dc -dk -kd --stdout --keep"),
+    ("black isort", "writes", "all", "-l --line-length --config", "", "--check --diff --check-only -c"),
+    ("prettier gofmt clang-format autopep8 yapf yq ruff", "writes", "all", "--config", "-w --write -i --in-place --inplace --fix format", "--check --diff"),
+    ("curl", "writes", "out", "-o --output", "", ""), ("wget", "writes", "out", "-O --output-document -P --directory-prefix", "", ""),
+    ("sort pandoc", "writes", "out", "-o --output", "", ""), ("unzip", "unpacks", "out", "-d", "", "-l -p -t"),
+) for name in names.split()}
+# verb -> how, options of which one is needed, options of which none may be, what it works on without a path: the whole tree ("top"), or the folder
+GIT_WRITERS = {
+    "restore": ("reverts", "", "--staged -S", ""), "rm": ("deletes", "", "--cached -n --dry-run", ""), "clean": ("reverts", "", "-n --dry-run -nd -dn", "."),
+    "reset": ("reverts", "--hard --merge --keep", "", "top"), "checkout": ("reverts", "", "-b -B --orphan --detach -t --track", ""),
+    "stash": ("reverts", "", "", "top"), "mv": (), "apply": (), "am": (),
+}
+INLINE = {"python": "-c", "pypy": "-c", "ipython": "-c", "node": "-e -p --eval --print", "bun": "-e --eval", "deno": "eval", "perl": "-e -E",
+          "ruby": "-e", "php": "-r", "rscript": "-e", "lua": "-e"}
+# Calls that change files in inline code: which arguments name them; "." is the object whose method it is.
+CODE_CALLS = {name: where for names, where in (
+    ("write_text write_bytes symlink_to", "."), ("unlink touch rmdir", ".0"), ("rename", ".01"), ("renameSync os.replace move mv", "01"),
+    ("remove rmtree removedirs truncate unlinkSync writeFile writeFileSync appendFile appendFileSync rmSync rm rmdirSync truncateSync createWriteStream"
+     " delete rm_f rm_r rm_rf File.write IO.write File.binwrite file_put_contents to_csv to_json to_parquet savetxt np.save Bun.write"
+     " Deno.writeTextFile Deno.writeTextFileSync Deno.remove", "0"),
+    ("copy copy2 copyfile copytree copyFile copyFileSync cp cpSync cp_r symlink symlinkSync link linkSync", "1"), ("open openSync fopen", "mode"),
+    ("system popen Popen run call check_call check_output getoutput exec execSync execFileSync spawn spawnSync", "run"),
+) for name in names.split()}
+CODE_BREAKS = frozenset("\n ; : = { } with await return if for const let var my not".split(" ") + ["\n"])
+
+
+def written_paths(command):
+    """[(path word, how)]: the files that a Command changes, as far as static reading shows; words may hold ANY, STAR, ONE, SET. A word that comes
+    through a pipe (xargs) is replaced by the paths that the commands before the pipe name."""
+    found = [(word, "writes") for op, word in command.redirects if ">" in op and (op[-1] != "&" or word.strip("0123456789-"))]
+    name = command.name
+    if name in WRITERS:
+        found += table_writes(command, *WRITERS[name])
+    elif name in SPECIAL_WRITERS:
+        found += SPECIAL_WRITERS[name](command)
+    language = name.rstrip("0123456789.")
+    if language in INLINE:
+        found += code_writes(inline_code(command, INLINE[language].split()), command)
+    if command.source and [word for word, _ in found if word in (ANY, "")]:
+        found = [(path, how) for word, how in found for path in ([word] if word not in (ANY, "") else fed_paths(command.source))]
+    return [(word.replace("\\", "/") if command.shell != "sh" else word, how) for word, how in found if word]
+
+
+def split_options(command, valued="", start=1):
+    """(arguments, {option: value or ""}) of a command; valued: the options that take the next word. PowerShell's are in lower case."""
+    arguments, options, valued, words = [], {}, valued.split(), iter(command.words[start:])
+    for word in words:
+        if word == "--":
+            arguments += words
+        elif word[:1] == "-" and len(word) > 1:
+            name = (word.lower() if command.shell == "powershell" else word).partition("=")[0]
+            options[name] = word[len(name) + 1:] or (next(words, "") if name in valued else "")
+        elif command.shell != "cmd" or word[:1] != "/" or len(word) > 3:
+            arguments += word.split(",") if command.shell == "powershell" else [word]
+    return arguments, options
+
+
+def table_writes(command, how, which, valued, needs, unless, start=1):
+    arguments, options = split_options(command, valued, start)
+    given = options.keys() | set(arguments[:1])
+    if needs and not given & set(needs.split()) or given & set(unless.split()):
+        return []
+    if which == "out":
+        return [(options[o], how) for o in valued.split() if o in options]
+    if which != "last":
+        return [(word, how) for word in {"all": arguments, "first": arguments[:1], "rest": arguments[1:]}[which] or [""]]
+    into = [options[o] for o in ("-t", "--target-directory", "-destination") if options.get(o)]
+    into, sources = (into, arguments) if into else (arguments[1:][-1:], arguments[:-1])
+    if into and ":" in into[0].split("/")[0][2:] and command.name in ("scp", "rsync"):
+        return []
+    # A folder takes the names of the sources; // marks what is only so if it is one.
+    inside = [t + "//" + s.rstrip("/").replace("\\", "/").rpartition("/")[2] for t in into for s in sources]
+    return [(word, "writes") for word in into + inside] + [(word, how) for word in (sources or [""]) if how == "moves"]
+
+
+def fed_paths(source):
+    """The paths named by the commands before a pipe, which xargs and kin get; what grep looks for is none."""
+    out = []
+    while source:
+        arguments = split_options(source)[0][source.name == "git":]
+        if source.name in ("find", "fd", "fdfind"):
+            out += found_paths(source.words)
+        elif source.name in ("ls", "dir", "echo", "printf", "git", "get-childitem", "gci", "grep", "rg", "egrep"):
+            out += arguments[source.name[-4:] == "grep" or source.name == "rg" or "grep" in source.words:]
+        source = source.source
+    return out
+
+
+def find_writes(command):
+    words = command.words
+    found = [(words[i + 1], "writes") for i, word in enumerate(words[:-1]) if word[:7] == "-fprint"]
+    return found + [(path, "deletes") for path in (found_paths(words) if "-delete" in words else ())]
+
+
+def inplace_writes(command):
+    """sed, perl, ruby and awk with -i change every argument but the program, which may also come by -e or -f."""
+    awk, sed = command.name[-3:] == "awk", command.name[-3:] == "sed"
+    inplace, scripts = awk and "inplace" in command.words, []
+    for word in command.words[1:]:
+        if word[:1] == "-" and word[:2] != "--" and not awk:
+            cut = min([word.find(c) for c in ("efl" if sed else "eEMI") if c in word] or [len(word)])
+            inplace = inplace or "i" in word[:cut] or sed and "I" in word[:cut]
+            scripts += [word] if cut < len(word) and word[cut] in "eEf" else []
+        inplace = inplace or word[:10] == "--in-place"
+        scripts += [word] if word[:6] in ("--expr", "--file") or awk and word == "-f" else []
+    files = [w for w in split_options(command, " ".join([w for w in scripts if "=" not in w] + ["-i -v"] * awk))[0] if w]  # BSD: sed -i '' …
+    return [(word, "writes") for word in files[not scripts:]] if inplace else []
+
+
+def tar_writes(command):
+    arguments, options = split_options(command, "-C -f --directory --file")
+    letters = "".join([w for n, w in enumerate(command.words[1:]) if n == 0 and w[:1] != "-" or w[:1] == "-" and w[:2] != "--" and w != "-C"])
+    if "x" in letters or options.keys() & {"--extract", "--get"}:
+        return [(options.get("-C") or options.get("--directory") or ".", "unpacks")]
+    creates = [c for c in "cru" if c in letters] or "--create" in options
+    return [(options.get("-f") or options.get("--file") or "".join(command.words[2:3]), "writes")] if creates else []
+
+
+def git_writes(command):
+    """What git does to working files. What works on a whole tree (stash, reset --hard, checkout .) "reverts" its folder: that counts where it
+    holds a protected file, as nobody but git sees whether that one differs. To change branches, to merge and to pull is free."""
+    words, i = command.words, 1
+    while i < len(words) and words[i][:1] == "-":
+        i += 1 + (words[i] in ("-C", "-c", "--git-dir", "--work-tree"))
+    verb = "".join(words[i:i + 1])
+    if verb not in GIT_WRITERS:
+        return []
+    if verb in ("apply", "am"):
+        return patch_writes(command, i + 1)
+    if verb == "mv":
+        return table_writes(command, *WRITERS["mv"], i + 1)
+    how, needs, unless, bare = GIT_WRITERS[verb]
+    arguments, options = split_options(command, "-s --source -m --message -b -B --orphan", i + 1)
+    if verb == "stash":
+        action = arguments.pop(0) if arguments and "--" not in words[i + 1:i + 2] else "push"
+        if action not in ("push", "save", "pop", "apply"):
+            return []
+        arguments = arguments if action == "push" else []
+    if needs and not options.keys() & set(needs.split()) or options.keys() & set(unless.split()) and not options.keys() & {"--worktree", "-W"}:
+        return []
+    if verb == "checkout":
+        arguments = words[words.index("--") + 1:] if "--" in words else [word for word in arguments if stands(word, command.cwd)]
+        bare = "top" if options.keys() & {"-f", "--force"} else ""
+    arguments = [] if verb == "reset" else arguments
+    return [(git_top(command.cwd) if path in ("top", ":/") else path, how) for path in arguments or [bare]]
+
+
+def stands(word, cwd):
+    """Whether a word that may also be a branch is a path: it is there, or, where it has folders, its folder is."""
+    path = absolute(word, cwd) or ""
+    return word == ":/" or bool(file_kind(path) or "/" in word.strip("/") and file_kind(path.rpartition("/")[0]))
+
+
+def git_top(cwd):
+    top = cwd or ""
+    while top and not file_kind(top + "/.git"):
+        top = top.rpartition("/")[0]
+    return top or "."
+
+
+def patch_writes(command, start=1):
+    """The files that a patch names. Where it cannot be read (a pipe, a file to come), anything in the folder may change."""
+    arguments, options = split_options(command, "-i -d -o -p --input --directory --output", start)
+    if options.keys() & {"--dry-run", "--check", "--stat", "--numstat", "--summary", "--cached", "--abort", "--quit"}:
+        return []
+    folder, source = options.get("-d") or options.get("--directory") or ".", command.source
+    named, files = ([], arguments) if start > 1 else (arguments[:1], arguments[1:])
+    files = files + [options[o] for o in ("-i", "--input") if o in options] + [word for op, word in command.redirects if op == "<"]
+    files += source.words[1:] if source and source.name == "cat" else []
+    texts = command.stdin + (source.stdin if source else [])
+    for path in [absolute(word, absolute(folder, command.cwd)) for word in files[:20]]:
+        texts.append((read_file(path, 1 << 20) or b"").decode("utf-8", "replace") if path else "")
+    names = [line.split(" ", 1 if line[0] in "+-" else 2)[-1].partition("\t")[0].strip() for text in texts for line in text.split("\n")
+             if line.startswith(("+++ ", "--- ", "rename from ", "rename to "))]
+    named += [folder + "/" + (name[2:] if name[:2] in ("a/", "b/") else name) for name in names if name != "/dev/null"]
+    named += source.words[source.words.index("--") + 1:] if source and "--" in source.words else []
+    return [(word, "writes") for word in named] or [(folder, "reverts")]
+
+
+SPECIAL_WRITERS = {"find": find_writes, "sed": inplace_writes, "gsed": inplace_writes, "perl": inplace_writes, "ruby": inplace_writes, "awk": inplace_writes,
+                   "gawk": inplace_writes, "tar": tar_writes, "bsdtar": tar_writes, "git": git_writes, "patch": patch_writes,
+                   "dd": lambda command: [(word[3:], "writes") for word in command.words if word[:3] == "of="]}
+
+
+def inline_code(command, flags):
+    """The program text of `python -c`, `node -e`, a heredoc or `echo … |` into an interpreter, or ""."""
+    for i, word in enumerate(command.words[1:], 2):
+        if word in flags or word[:1] == "-" and word[:2] != "--" and "-" + word[-1:] in flags:
+            return "".join(command.words[i:i + 1])
+        if word[:2] in flags:
+            return word[2:]
+        if word[:1] != "-":
+            return ""
+    source = command.source
+    return "\n".join(command.stdin or (source.stdin or source.words[1:] if source and source.name in ("echo", "printf", "cat") else []))
+
+
+def code_tokens(text):
+    """Python, JavaScript, Ruby or Perl as [(kind, text)]: "s" a string, "n" a name with its dots, else a sign or the end of a line."""
+    out, i, size = [], 0, min(len(text), 1 << 17)
+    while i < size and len(out) < MOST_ITEMS:
+        c, end = text[i], i + 1
+        if c in "'\"`":
+            quote = c * 3 if c != "`" and text.startswith(c * 3, i) else c
+            begin = end = i + len(quote)
+            while end < size and not text.startswith(quote, end) and (text[end] != "\n" or quote not in ("'", '"')):
+                end += 1 + (text[end] == "\\")
+            prefix = out.pop()[1].lower() if begin and text[i - 1] in "fFrRbBuU" and out and out[-1][1].lower() in ("f", "r", "b", "u", "fr", "rf") else ""
+            pieces = text[begin:end].replace("\\\\", "/").split("{" if c == "`" or "f" in prefix else "\0")
+            out.append(("s", pieces[0].rstrip("$") + "".join([ANY + piece.partition("}")[2] for piece in pieces[1:]])))
+            end += len(quote)
+        elif c.isalnum() or c in "_.$@":
+            while end < size and (text[end].isalnum() or text[end] in "_.$@"):
+                end += 1
+            out.append(("n", text[i:end]))
+        elif c == "#" or c == "/" and text[end:end + 1] == "/":
+            end = text.find("\n", i) % (size + 1)
+        elif c not in " \t\r":
+            out.append((c, c))
+        i = end
+    return out
+
+
+def code_values(tokens, known):
+    """The texts that a list of expressions most likely makes, ANY for what is not in it; a comma inside parentheses joins a path."""
+    out, depth = "", 0
+    for n, (kind, text) in enumerate(tokens):
+        depth += (kind in ("(", "[", "{")) - (kind in (")", "]", "}"))
+        if kind == "s":
+            out += text
+        elif kind == "n" and text.rpartition(".")[2] in ("home", "homedir"):
+            out += "~"
+        elif kind == "n" and ".O_" in text:
+            out += "w" * ("RDONLY" not in text)
+        elif kind == "=":  # mode="w"
+            out = out[:out.rfind("\n") + 1]
+        elif kind == "n" and tokens[n + 1:n + 2] != [("(", "(")]:
+            out += known.get(text.partition(".")[0], ANY) if text[:1] != "." else "/"
+        elif kind == "/" or kind == "n" and text[:1] == "." or kind == "," and depth > 1:
+            out += "/"
+        elif kind == ",":
+            out += "\n"
+    return out[:MOST_ITEMS].split("\n")
+
+
+def code_writes(text, command):
+    """[(path, how)] of the calls in inline code that change files: a path as it stands there, or a variable that was given one."""
+    tokens, known, out, begin, budget = code_tokens(text), {}, [], 0, 10 * MOST_ITEMS
+    for i, (kind, name) in enumerate(tokens):
+        where = CODE_CALLS.get(name) or CODE_CALLS.get(name.rpartition(".")[2]) if kind == "n" else None
+        follow = tokens[i + 1][1] if i + 1 < len(tokens) else ""
+        assigns = kind == "n" and follow in ("=", "in", "of") and tokens[i + 2:i + 3] != [("=", "=")]
+        if (where or assigns) and budget > 0:
+            first = i + 1 + bool(assigns)
+            end = code_end(tokens, first, not assigns and follow == "(")
+            values = code_values(tokens[first:end] if follow == "(" or assigns else [("(", "(")] + tokens[first:end], known)
+            budget -= end - begin
+            if assigns:
+                known[name] = values[0]
+            else:
+                owner = known.get(name.partition(".")[0]) or ("/".join(code_values(tokens[begin:i], known)) if name[:1] == "." else "")
+                strings = [word for kind, word in tokens[first:end] if kind == "s"]
+                out += code_call(where, owner, values if where != "run" else strings, command)
+        begin = i + 1 if (name if kind == "n" else kind) in CODE_BREAKS else begin
+    return [pair for pair in out if pair[0].strip(ANY + "/")]
+
+
+def code_end(tokens, i, called):
+    """Where the arguments or the expression that begin at i end."""
+    depth = 0
+    for n in range(i, len(tokens)):
+        kind = tokens[n][0]
+        depth += (kind in ("(", "[", "{")) - (kind in (")", "]", "}"))
+        if depth < 0 or depth == 0 and (kind == ")" if called else kind in ("\n", ";", ":")):
+            return n
+    return len(tokens)
+
+
+def code_call(where, owner, values, command):
+    """What one call changes. A file is opened for writing by a mode (w, a, x, +, O_WRONLY) or, in Perl, a > before its name."""
+    if where == "run":
+        inner = read_commands(" ".join(values), command.cwd, "~", {})[0]
+        return [pair for one in inner for pair in written_paths(one)]
+    if where == "mode":
+        modes = [n for n, value in enumerate(values) if n + bool(owner) and 0 < len(value) < 5 and not value.strip("rwaxbt+U") and value.strip("rbtU")]
+        arrows = [n for n, value in enumerate(values) if value.lstrip("+<")[:1] == ">"]
+        where = "." if modes == [0] else "0" if modes else ""
+        if arrows:
+            values, where = [values[arrows[0]].lstrip("+<> ")] + values[arrows[0] + 1:], "0"
+            values = values[1:] if not values[0] else values
+    return [(path, "writes") for path in [owner] * ("." in where) + [values[int(c)] for c in where if c.isdigit() and int(c) < len(values)] if path]
+
+
+WRITE_TOOLS = ("write_to_file", "replace_file_content", "multi_replace_file_content", "create_file", "edit_file", "write_file", "replace")
+
+
+def changed_files(call, world):
+    """(absolute path, how) of all that a call changes, in order. Globs stand for what is there; a link that the command itself makes is followed."""
+    if call.tool != "run_command":
+        for path in [tool_path(call.args.get(name), call.cwd, world.home) for name in PATH_ARGUMENTS]:
+            if path:
+                yield path, "writes"
+        return
+    for command in call.commands:
+        for word, how in written_paths(command):
+            target, marked, name = word.partition("//") if "://" not in word else ("", "", "")
+            path = absolute(world.home + word[1:] if word[:2] == "~/" or word == "~" else word, command.cwd or "/" + ANY)
+            if marked and name and command.name in WRITERS and file_kind(path.rpartition("/")[0]) != "folder" and target[-1:] != "/":
+                continue
+            for spot in spread(path):
+                yield spot, how
+        if command.name == "ln" and len(command.words) > 2 and command.cwd:
+            world.links[absolute(command.words[-1], command.cwd)] = absolute(command.words[-2], command.cwd)
+
+
+def spread(path):
+    """The paths that a glob stands for on this disk, at most 200; as it is where it stands for none, or holds what only the shell knows."""
+    if ANY in path or not is_pattern(path):
+        return [path]
+    found = [""]
+    for part in path.split("/")[1:]:
+        names = [part] if not is_pattern(part) else None
+        found = [folder + "/" + name for folder in found for name in names or names_in(folder or "/") if names or glob_fits(part, name)][:200]
+    return found or [path]
+
+
+def names_in(folder):
+    try:
+        return sorted(posix.listdir(folder))[:2000]
+    except (OSError, ValueError):
+        return []
+
+
 # guard: evaluation
+# What evaluation files lie under, by folder name in lower case, - as _; EARLY: protected also before an evaluator has run.
+EVALUATION_FOLDERS = frozenset("benchmark benchmarks evaluator evaluators evaluation evaluations scoring ground_truth prompt_templates".split())
+EARLY = ("scoring", "ground_truth", "evaluation_paths")
+NOT_OURS = frozenset((".git", "node_modules", ".venv", "venv", "site-packages", "__pycache__", ".pytest_cache", "build", "dist", "target", ".gemini"))
+NOT_DATA = (".log", ".out", ".err", ".tmp", ".md", ".rst", ".pyc", ".o")
+# Programs and Python modules that evaluate; with a word where only that subcommand does.
+HARNESSES = frozenset("lm_eval lm-eval lm-eval-harness lighteval opencompass deepeval ragas helm-run evalplus mteb oaieval oaievalset alpaca_eval promptfoo"
+                      " evaluate_functional_correctness garak bfcl swebench swe-bench bigcode_eval bigcode-evaluation-harness pytest-benchmark tau-bench"
+                      " terminal-bench livebench evals inspect_ai inspect:eval inspect:eval-set tb:run harbor:run sb-cli:submit asv:run cargo:bench"
+                      " llm-eval human_eval simple_evals simple-evals".split())
+RUNNERS = frozenset("python pypy node bash sh zsh dash ruby perl php rscript julia deno bun ts-node tsx go pwsh powershell pytest py.test . source"
+                    " torchrun accelerate coverage run test".split())
+TASK_RUNNERS = frozenset("make just task npm pnpm yarn tox nox rake invoke".split())
+
+
+def evaluation(call, world):
+    """Asks before a file of an evaluation is changed: always ("on"), or ("auto") once this conversation has run an evaluator; ground truth,
+    scoring and the configured patterns are protected before that too."""
+    mode = world.config.get("evaluation", "auto")
+    if mode == "off":
+        return None
+    ran = mode == "auto" and any(runs_evaluator(command, call, world) for command in call.commands)
+    marker, active = ("evaluating", conversation_key(call.conversation)), ran or mode == "on" or None
+    for path, how in changed_files(call, world):
+        if active is None:
+            active = file_kind("/".join((world.state, *marker)), posix.lstat) == "file"
+        find = evaluation_inside if how in ("deletes", "moves", "reverts") else evaluation_file
+        found, kind = find(path, call, world, () if active else EARLY)
+        if kind and how != "modes":
+            return force_ask("evaluation", f"this {how.replace('reverts', 'may change')} {shown(found, call)}, a file of an evaluation ({kind}): the user"
+                             " decides. Next step: wait for the answer, or leave that file as it is and work on a copy in another folder. The user can"
+                             ' put "evaluation": "off" into ~/.gemini/antigravity/agy_config.json.')
+    if ran:
+        try:
+            posix.close(posix.open(state_path(world, *marker), posix.O_CREAT | posix.O_WRONLY | getattr(posix, "O_NOFOLLOW", 0), 0o600))
+        except OSError:  # the next decision stands on what is known then
+            pass
+    return None
+
+
+def shown(path, call):
+    """A path for a reason: relative to its workspace, at most 120 characters, markers as the globs they were."""
+    base = next((base for base in call.workspaces if path.startswith(base.rstrip("/") + "/")), "")
+    path = path[len(base.rstrip("/")) + 1:] if base else path
+    path = path.translate({0: "*", 1: "*", 2: "?", 3: "["})
+    return path if len(path) < 120 else "..." + path[-117:]
+
+
+def evaluation_file(path, call, world, kinds=()):
+    """(path, what protects it, one of `kinds` if given, or ""). Within a workspace only the folders below it count, so that one which lies in a folder named benchmarks is
+    not protected as a whole; elsewhere all count. A scratch file right in a temp folder is nobody's benchmark."""
+    real = real_path(path, world.links)
+    for spot in (path, real) if real != path else (path,):
+        base = max([base for w in call.workspaces for base in (absolute(w, "/"), real_path(w, world.links))
+                    if spot.lower().startswith(base.lower().rstrip("/") + "/")], key=len, default="")
+        parts = [part.lower() for part in spot[len(base):].split("/") if part]
+        kind = evaluation_kind(parts, bool(base), spot, world)
+        if kind and (not kinds or kind in kinds):
+            return spot, kind
+    return path, ""
+
+
+def evaluation_kind(parts, inside, spot, world):
+    if not parts or NOT_OURS.intersection(parts):
+        return ""
+    for pattern in world.config.get("evaluation_paths", ()):
+        if isinstance(pattern, str) and fits_path(pattern, parts, spot, world):
+            return "evaluation_paths"
+    names = [part.replace("-", "_") for part in parts]
+    hits = [name for name in names[:-1] if name in EVALUATION_FOLDERS]
+    if not hits and names[-1] in EVALUATION_FOLDERS and file_kind(spot) == "folder":
+        hits = names[-1:]
+    stem = names[-1].partition(".")[0]
+    if hits:
+        return "scoring" if stem.startswith(("score", "scoring", "grade", "grading")) else next((hit for hit in hits if hit in EARLY), hits[0])
+    if stem in ("ground_truth", "groundtruth"):
+        return "ground_truth"
+    scratch = not inside and len(parts) == 2 + (parts[0] == "var") and parts[-2] == "tmp"
+    named = parts[-1].startswith(("eval_", "bench_")) and not parts[-1].endswith(NOT_DATA) and not scratch
+    return parts[-1][:parts[-1].index("_")] + "_*" if named else ""
+
+
+def fits_path(pattern, parts, spot, world):
+    """A pattern of "evaluation_paths": * stands for any text, ? for one character, [ab] for one of a set. Without a slash it fits the name of
+    any file or folder; with one, a path from the workspace on, or from / or ~. What lies in a folder that fits is meant as well."""
+    text = "".join([{"*": ANY, "?": ONE, "[": SET}.get(c, c) for c in pattern.lower().rstrip("/").replace("**/", "*")])[:1000]
+    text = world.home.lower() + text[1:] if text[:2] == "~/" else text[2:] if text[:2] == "./" else text
+    whole = spot.lower() if text[:1] == "/" else "/".join(parts)
+    return any(glob_fits(text, part) for part in parts) if "/" not in text else glob_fits(text, whole) or glob_fits(text + "/" + ANY, whole)
+
+
+def evaluation_inside(path, call, world, kinds):
+    """evaluation_file for what is to go as a whole: of a folder, its first protected entry, of at most 400 and three levels down."""
+    left, queue = 400, [(path, 0)]
+    for folder, depth in queue:
+        found, kind = evaluation_file(folder, call, world, kinds)
+        if kind:
+            return found, kind
+        if depth < 3 and left > 0 and folder.rpartition("/")[2].lower() not in NOT_OURS and file_kind(folder, posix.lstat) == "folder":
+            names = names_in(folder)[:left]
+            left -= len(names)
+            queue += [(folder + "/" + name, depth + 1) for name in names]
+    return path, ""
+
+
+def runs_evaluator(command, call, world):
+    """Whether a command runs a protected script, or a known harness."""
+    words = [word for word in command.words if word[:1] != "-"]
+    name = command.name.rstrip("0123456789.") or command.name
+    if not words:
+        return False
+    module = command.words[command.words.index("-m") + 1:][:1] if "-m" in command.words else []
+    if {command.name, ":".join((command.name, *words[1:2])), *[m.partition(".")[0] for m in module]} & HARNESSES or "--benchmark-only" in command.words:
+        return True
+    if name in TASK_RUNNERS:
+        return any(word.startswith(("bench", "eval")) for word in words[1:])
+    scripts = words[:1] if "/" in words[0] else []
+    if name in RUNNERS:
+        scripts = scripts + words[1:3] + [m.replace(".", "/") for m in module]
+    paths = [absolute(word.partition("::")[0], command.cwd) for word in scripts]
+    return any(evaluation_file(path, call, world)[1] for path in paths if path)
+
+
+GUARDS.append(Guard("evaluation", ("run_command", *WRITE_TOOLS), evaluation, (
+    ("write_to_file", {"TargetFile": "{WS}/ground_truth/answers.json", "CodeContent": "x"}),
+    "cp /tmp/x ground_truth/answers.json", "sed -i 's/0/1/' ground_truth/answers.json", "python3 benchmarks/run.py && rm benchmarks/task_01.json",
+), (
+    ("write_to_file", {"TargetFile": "{WS}/src/small.py", "CodeContent": "x"}),
+    "cat ground_truth/answers.json > /tmp/y", "cp ground_truth/answers.json /tmp/", 'git commit -m "rm ground_truth/answers.json"',
+)))
+
 # guard: own-files
+OWN_NAMES = frozenset(("agy_hook.py", "agy_mcp.py", "agy_config.json", "hooks.json", "mcp_config.json"))
+OWN_FOLDERS = [""] + ["/" + name for name in ("config", *DATA_FOLDERS)]  # below ~/.gemini
+
+
+def own_files(call, world):
+    """Asks before the hook, the server, their state and configuration, hooks.json and mcp_config.json (host.md §1, §5) are changed."""
+    for path, how in changed_files(call, world):
+        real = real_path(path, world.links)
+        found = next((spot for spot in ((path, real) if real != path else (path,)) if is_own(spot) or how != "writes" and holds_own(spot, how, world)), "")
+        if found:
+            what = how.replace("modes", "changes the permissions of").replace("reverts", "may change").replace("unpacks", "unpacks into")
+            return force_ask("own-files", f"this {what} {shown(found, call)}, which steers or belongs to the hook that guards this session: the user"
+                             " decides. Next step: wait for the answer, or go on without it. Reading it is free; python3"
+                             " ~/.gemini/antigravity/agy_mcp.py status shows the installation.")
+    return None
+
+
+def is_own(path):
+    """Whether a path is one of ours below ~/.gemini (not in brain/), a workspace's .agents/, or the folder that this hook runs from, unless that
+    is a checkout. A hooks.json or agy_hook.py elsewhere is a project's own."""
+    parts = path.lower().split("/")
+    compiled = parts[-1][-4:] == ".pyc" and parts[-1].startswith(("agy_hook.", "agy_mcp."))
+    if ".gemini" in parts or ".agents" in parts:
+        rest = parts[max(len(parts) - parts[::-1].index(root) for root in (".gemini", ".agents") if root in parts):]
+        return "agy_state" in rest[:2] or (parts[-1] in OWN_NAMES or compiled) and rest[1:2] != ["brain"]
+    folder = __file__.replace("\\", "/").lower().rpartition("/")[0]
+    ours = parts[-1] in ("agy_hook.py", "agy_mcp.py") or compiled
+    return ours and "/".join(parts[:-1 - compiled]) == folder and not file_kind(folder + "/.git")
+
+
+def holds_own(folder, how, world):
+    """Whether a folder that is moved, deleted, reverted or unpacked into holds files of ours."""
+    base = (world.home + "/.gemini").lower()
+    path = folder.rstrip("/").lower()
+    if [name for name in OWN_FOLDERS if (base + name == path if how in ("unpacks", "modes") else (base + name + "/").startswith(path + "/"))]:
+        return how != "reverts" or path.startswith(base)
+    tops = [folder + top for top in ("", "/.agents", "/config", "/antigravity")]
+    return how != "modes" and bool([1 for top in tops for name in OWN_NAMES if is_own(top + "/" + name) and file_kind(top + "/" + name)])
+
+
+GUARDS.append(Guard("own-files", ("run_command", *WRITE_TOOLS), own_files, (
+    ("write_to_file", {"TargetFile": "{HOME}/.gemini/config/hooks.json", "CodeContent": "x"}),
+    "rm -rf ~/.gemini/antigravity/agy_state", "cp agy_hook.py ~/.gemini/antigravity/", "mv ~/.gemini /tmp/x",
+), (
+    ("write_to_file", {"TargetFile": "{WS}/agy_hook.py", "CodeContent": "x"}),
+    "python3 ~/.gemini/antigravity/agy_mcp.py status", "cat ~/.gemini/config/hooks.json", "cp ~/.gemini/config/hooks.json /tmp/",
+)))
 
 
 # ---- The ledger and the state of tasks ------------------------------------------------------------------------------------------------
