@@ -208,7 +208,7 @@ class Scanner:
 
     def tokens(self, i, closer=None):
         """The tokens from i up to the closer, or to the end: (tokens, position behind)."""
-        text, out, bodies, cases, first = self.text, [], [], [], True
+        text, out, bodies, cases, first, opened = self.text, [], [], [], True, 0
         while i < self.size:
             c = text[i]
             self.items += 1
@@ -226,7 +226,7 @@ class Scanner:
                 end = text.find("\n", i)
                 out.append(("comment", text[i:end if end >= 0 else self.size], None))
                 i = end if end >= 0 else self.size
-            elif c == ")" and closer == ")" and not (cases and cases[-1] == "pattern"):
+            elif c == ")" and closer == ")" and not opened and not (cases and cases[-1] == "pattern"):
                 return out, i + 1
             elif c not in BREAKS or c in "<>" and text[i + 1:i + 2] == "(":
                 start, (parts, i) = i, self.word(i)
@@ -251,6 +251,8 @@ class Scanner:
                     cases[-1] = "body"
                 elif cases and cases[-1] == "body" and op in (";;", ";&", ";;&"):
                     cases[-1] = "pattern"
+                elif op in ("(", ")") and not (cases and cases[-1] == "pattern"):
+                    opened += 1 if op == "(" else -1
                 out.append(("op", op, None))
                 i, first = i + len(op), True
         return out, i
@@ -1871,9 +1873,10 @@ INLINE = {"python": "-c", "pypy": "-c", "ipython": "-c", "node": "-e -p --eval -
 CODE_CALLS = {name: where for names, where in (
     ("write_text write_bytes symlink_to", "."), ("unlink touch rmdir", ".0"), ("rename", ".01"), ("renameSync os.replace move mv", "01"),
     ("remove rmtree removedirs truncate unlinkSync writeFile writeFileSync appendFile appendFileSync rmSync rm rmdirSync truncateSync createWriteStream"
-     " delete rm_f rm_r rm_rf File.write IO.write File.binwrite file_put_contents to_csv to_json to_parquet savetxt np.save Bun.write fileinput.input to_excel to_pickle"
-     " Deno.writeTextFile Deno.writeTextFileSync Deno.remove", "0"),
-    ("copy copy2 copyfile copytree copyFile copyFileSync cp cpSync cp_r symlink symlinkSync link linkSync torch.save", "1"), ("open openSync fopen ZipFile", "mode"),
+     " delete rm_f rm_r rm_rf File.write IO.write File.binwrite file_put_contents to_csv to_json to_parquet to_excel to_pickle"
+     " savetxt np.save fileinput.input Bun.write Deno.writeTextFile Deno.writeTextFileSync Deno.remove", "0"),
+    ("copy copy2 copyfile copytree copyFile copyFileSync cp cpSync cp_r symlink symlinkSync link linkSync torch.save", "1"),
+    ("open openSync fopen ZipFile", "mode"),
     ("system popen Popen run call check_call check_output getoutput exec execSync execFileSync spawn spawnSync", "run"),
 ) for name in names.split()}
 POWERSHELL_CALLS = frozenset("writealltext writealllines writeallbytes appendalltext appendalllines delete move create openwrite".split())
@@ -1975,7 +1978,8 @@ def tar_writes(command):
 
 def git_writes(command):
     """What git does to working files. What works on a whole tree (stash, reset --hard, checkout .) "reverts" its folder: that counts where it
-    holds a protected file, as nobody but git sees whether that one differs. To change branches, to merge and to pull is free."""
+    holds a protected file, as nobody but git sees whether that one differs, and only while an evaluation is active. To change branches, to
+    merge and to pull is free."""
     words, i = command.words, 1
     while i < len(words) and words[i][:1] == "-":
         i += 1 + (words[i] in ("-C", "-c", "--git-dir", "--work-tree"))
@@ -2211,9 +2215,9 @@ HARNESSES = frozenset("lm_eval lm-eval lm-eval-harness lighteval opencompass dee
                       " evaluate_functional_correctness garak bfcl swebench swe-bench bigcode_eval bigcode-evaluation-harness pytest-benchmark tau-bench"
                       " terminal-bench livebench evals inspect_ai inspect:eval inspect:eval-set tb:run harbor:run sb-cli:submit asv:run cargo:bench"
                       " llm-eval human_eval simple_evals simple-evals".split())
-RUNNERS = frozenset("python pypy node bash sh zsh dash ruby perl php rscript julia deno bun ts-node tsx go pwsh powershell pytest py.test . source"
+SCRIPT_PROGRAMS = frozenset("python pypy node bash sh zsh dash ruby perl php rscript julia deno bun ts-node tsx go pwsh powershell pytest py.test . source"
                     " torchrun accelerate coverage".split())
-TASK_RUNNERS = frozenset("make just task npm pnpm yarn tox nox rake invoke".split())
+TASK_PROGRAMS = frozenset("make just task npm pnpm yarn tox nox rake invoke".split())
 
 
 def evaluation(call, world):
@@ -2227,7 +2231,7 @@ def evaluation(call, world):
     for path, how in changed_files(call, world):
         if active is None:
             active = file_kind("/".join((world.state, *marker)), posix.lstat) == "file"
-        find = evaluation_inside if how in ("deletes", "moves", "reverts") else evaluation_file
+        find = evaluation_inside if how in ("deletes", "moves") or how == "reverts" and active else evaluation_file
         found, kind = find(path, call, world, () if active else EARLY)
         if kind and how != "modes":
             return force_ask("evaluation", f"this {how.replace('reverts', 'may change')} {shown(found, call)}, a file of an evaluation ({kind}): the user"
@@ -2250,8 +2254,8 @@ def shown(path, call):
 
 
 def evaluation_file(path, call, world, kinds=()):
-    """(path, what protects it, one of `kinds` if given, or ""). Within a workspace only the folders below it count, so that one which lies in a folder named benchmarks is
-    not protected as a whole; elsewhere all count, but for scratch files in /tmp."""
+    """(path, what protects it, one of `kinds` if given, or ""). Within a workspace only the folders below it count, so that one which lies in a
+    folder named benchmarks is not protected as a whole; elsewhere all count, but for scratch files in /tmp."""
     real = real_path(path, world.links)
     for spot in (path, real) if real != path else (path,):
         base = max([base for w in call.workspaces for base in (absolute(w, "/"), real_path(w, world.links))
@@ -2314,12 +2318,12 @@ def runs_evaluator(command, call, world):
     module = command.words[command.words.index("-m") + 1:][:1] if "-m" in command.words else []
     if {command.name, ":".join((command.name, *words[1:2])), *[m.partition(".")[0] for m in module]} & HARNESSES or "--benchmark-only" in command.words:
         return True
-    if name in TASK_RUNNERS:
+    if name in TASK_PROGRAMS:
         return any(word.startswith(("bench", "eval")) for word in words[1:])
     scripts = words[:1] if "/" in words[0] else []
     if name in ("pytest", "py.test") or module == ["pytest"]:
         scripts = scripts + words[1:]
-    elif name in RUNNERS:
+    elif name in SCRIPT_PROGRAMS:
         scripts = scripts + ([m.replace(".", "/") for m in module] or [word for word in words[1:3] if word not in ("run", "launch", "test")][:1])
     paths = [absolute(word.partition("::")[0], command.cwd) for word in scripts]
     return any(evaluation_file(path, call, world)[1] for path in paths if path)
