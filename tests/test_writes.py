@@ -86,3 +86,24 @@ def test_long_text_ends_in_a_decision(names, line, text):
     call = agy_hook.make_call(world.command(names, line % text), here)
     for guard in (agy_hook.own_files, agy_hook.evaluation):
         guard(call, here)
+
+
+PIECES = ["python3 -c ", "node -e ", "git ", "checkout ", "stash ", "apply ", "-- ", "sed -i ", "find . -delete ", "xargs -I{} ", "tar x -C ", "cp -t ", "patch ", "dd of=", "open(",
+          "'w'", ")", "(", "Path", ".write_text", "=", ",", "for x in ", "\n", ";", "|", ">", "<<E\n", "E\n", "benchmarks/", "*", "$X", "${", "`", '"', "'", "~/.gemini", "\\", "\0", "é",
+          "\ud800", "[", "]", "{", "}", "//", "-", "powershell -c ", "cmd /c ", "while read f; do ", "done ", "-i", "-e ", "]::Delete(", ":::", "--", "- "]
+
+
+def test_any_text_leads_to_a_decision(names):
+    hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+    from hypothesis import strategies
+
+    @hypothesis.settings(max_examples=300, deadline=None, derandomize=True, database=None)
+    @hypothesis.given(strategies.lists(strategies.sampled_from(PIECES), max_size=25).map("".join) | strategies.text(max_size=60))
+    def decides(text):
+        here = agy_hook.World({}, names["HOME"], 0, {"evaluation": "on", "evaluation_paths": [text, "a/*"]})
+        call = agy_hook.make_call(world.command(names, text), here)
+        for guard in (agy_hook.evaluation, agy_hook.own_files):
+            found = guard(call, here)
+            assert found is None or found.decision == "force_ask" and len(found.reason.encode()) <= 400
+
+    decides()
