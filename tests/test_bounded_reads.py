@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import world
 
 import agy_hook
+import world
 
 BESIDE = os.path.join(os.path.dirname(sys.executable), "rtk")
 RTK = BESIDE if os.access(BESIDE, os.X_OK) else shutil.which("rtk")

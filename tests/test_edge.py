@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
-import world
 
 import agy_hook
+import world
 
 NEUTRAL = {"decision": "allow"}
 

@@ -3,9 +3,9 @@ import time
 from pathlib import Path
 
 import pytest
-import world
 
 import agy_hook
+import world
 
 TABLE = world.read_table("evaluation.tsv")
 PATCH = "--- a/{0}\n+++ b/{0}\n@@ -1 +1 @@\n-a\n+b\n"

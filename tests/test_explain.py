@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from test_install import put
 
 TOP = Path(__file__).resolve().parent.parent

@@ -1,5 +1,6 @@
 """Every line of tests/data/hook_cases/*.jsonl: one payload, the decision wanted, in a world of its own."""
 import pytest
+
 import world
 
 CASES = [pytest.param(case, id=f"{path.stem}-{case['name']}") for path in sorted((world.DATA / "hook_cases").glob("*.jsonl"))

@@ -2,8 +2,9 @@
 import os
 import time
 
-import agy_hook
 import pytest
+
+import agy_hook
 import world
 
 TABLE = world.read_table("internal_state.tsv")

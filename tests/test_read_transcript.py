@@ -3,9 +3,9 @@ import json
 import re
 
 import pytest
-from transcripts import QUIRKS, SESSIONS, Context, add, add_quirk, add_sessions, assert_markdown, calls_in, descriptors, result, row, user
 
 import agy_mcp
+from transcripts import QUIRKS, SESSIONS, Context, add, add_quirk, add_sessions, assert_markdown, calls_in, descriptors, result, row, user
 
 PARENT, TASKS = SESSIONS["three_turns_parent"], SESSIONS["background_tasks"]
 

@@ -3,9 +3,9 @@ import os
 import re
 
 import pytest
-from transcripts import QUIRKS, SESSIONS, add, add_quirk, add_sessions, brain, result, row, user
 
 import agy_mcp
+from transcripts import QUIRKS, SESSIONS, add, add_quirk, add_sessions, brain, result, row, user
 
 
 def opened(home, name=None):

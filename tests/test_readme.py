@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_install import put
 
 import agy_hook
 import agy_mcp
+from test_install import put
 
 TOP = Path(__file__).resolve().parent.parent
 TEXT = (TOP / "README.md").read_text(encoding="utf-8")

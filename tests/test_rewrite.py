@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import world
 
 import agy_hook
+import world
 
 # command, rtk's answer, the kind of refusal ("" if it is used). In the folder: a.txt, b.md, c.md, latin1.txt, pipe (a FIFO), sub/.
 CASES = [

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import world
 
 import agy_hook
+import world
 
 RTK = shutil.which("rtk", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 pytestmark = [pytest.mark.contract, pytest.mark.skipif(not RTK, reason="no rtk: the contract with the real one is not tested")]

@@ -3,8 +3,9 @@ import random
 import shutil
 import subprocess
 
-import agy_hook
 import pytest
+
+import agy_hook
 
 PIECES = ["a", "b c", "'x y'", '"x y"', "\\ ", "\\'", '\\"', "$'t\\tq'", '"$V"', "$V", "${V}", "${N:-de f}", '"${N:-d}"', "~", "~/x", "{1,2}", "{a..c}", "{x}",
           "{p,q{r,s}}", "=", "#", "a#b", "''", '""', "$HOME", '"\\$V"', '"\\a"', "\\\n", "'a\nb'", '"a\\\nb"', "1", "{1..3}", "$(echo hi)", '"$(echo "q r")"',

@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_install import installed, put, site_in
 
 import agy_mcp
+from test_install import installed, put, site_in
 
 
 @pytest.fixture

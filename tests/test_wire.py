@@ -9,9 +9,9 @@ import time
 from random import Random
 
 import pytest
-from mcp_process import INITIALIZE, INITIALIZED, LAST, PATIENCE, PRODUCT, SERVER, Process, all_pythons, python_name, pythons
 
 import agy_mcp
+from mcp_process import INITIALIZE, INITIALIZED, LAST, PATIENCE, PRODUCT, SERVER, Process, all_pythons, python_name, pythons
 
 META = "io.modelcontextprotocol/"
 M = '"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}'

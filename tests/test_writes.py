@@ -3,9 +3,9 @@ import time
 from pathlib import Path
 
 import pytest
-import world
 
 import agy_hook
+import world
 
 TABLE = world.read_table("own_files.tsv")
 NATIVE = [

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from mcp_process import PRODUCT, SERVER, pythons
 
 pytestmark = pytest.mark.contract
