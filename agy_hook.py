@@ -208,7 +208,7 @@ class Scanner:
 
     def tokens(self, i, closer=None):
         """The tokens from i up to the closer, or to the end: (tokens, position behind)."""
-        text, out, bodies, cases, first = self.text, [], [], [], True
+        text, out, bodies, cases, first, opened = self.text, [], [], [], True, 0
         while i < self.size:
             c = text[i]
             self.items += 1
@@ -226,7 +226,7 @@ class Scanner:
                 end = text.find("\n", i)
                 out.append(("comment", text[i:end if end >= 0 else self.size], None))
                 i = end if end >= 0 else self.size
-            elif c == ")" and closer == ")" and not (cases and cases[-1] == "pattern"):
+            elif c == ")" and closer == ")" and not opened and not (cases and cases[-1] == "pattern"):
                 return out, i + 1
             elif c not in BREAKS or c in "<>" and text[i + 1:i + 2] == "(":
                 start, (parts, i) = i, self.word(i)
@@ -251,6 +251,8 @@ class Scanner:
                     cases[-1] = "body"
                 elif cases and cases[-1] == "body" and op in (";;", ";&", ";;&"):
                     cases[-1] = "pattern"
+                elif op in ("(", ")") and not (cases and cases[-1] == "pattern"):
+                    opened += 1 if op == "(" else -1
                 out.append(("op", op, None))
                 i, first = i + len(op), True
         return out, i
@@ -954,7 +956,9 @@ def unwrap(command):
         limit = seconds(words[i]) if i < len(words) else None
         inner.bound = min(limit, inner.bound) if inner.bound is not None and limit else limit or inner.bound
     if name in ("xargs", "parallel"):
-        inner.words = [w for w in inner.words if w not in (":::", "::::", "{}")] + [ANY]
+        mark = next((w[2:] or words[n + 1] for n, w in enumerate(words[:-1]) if w[:2] == "-I"), "{}")
+        filled = [w.replace(mark, ANY) for w in inner.words if w not in (":::", "::::")]
+        inner.words = filled + [ANY] * (mark not in "".join(inner.words))
     return inner if inner.words else None
 
 
@@ -1835,6 +1839,7 @@ GUARDS.append(Guard("bounded-reads", tuple(MEASURES), bounded_reads, (
     ("grep_search", {"SearchPath": "{WS}/few", "Query": "x", "MatchPerLine": True}), "cat {WS}/src/big.py")))
 
 
+
 # Which files a call changes: for the guards evaluation and own-files. The hows: "writes", "deletes", "moves" (gone from there), "reverts" (a
 # folder: anything in it may change), "unpacks" (into a folder, names unknown), "modes" (permissions).
 # programs, how, which arguments ("out": the values of the options), options that take a word, some of which are needed, none of which may be
@@ -1846,7 +1851,7 @@ WRITERS = {name: row for names, *row in (
     ("install", "writes", "last", "-t --target-directory -m -o -g -S", "", "-d"),
     ("rsync scp", "writes", "last", "-e -f -i -o -P -F --exclude --include --files-from", "", "--dry-run -n"),
     ("mv move move-item mi", "moves", "last", "-t --target-directory -S -destination -filter", "", "-n --dry-run"),
-    ("ren rename-item rni", "moves", "first", "-newname", "", ""), ("rename prename", "moves", "rest", "", "", "-n"),
+    ("ren rename-item rni", "moves", "first", "-newname", "", ""), ("rename prename sd", "moves", "rest", "", "", "-n"),
     ("set-content add-content out-file clear-content tee-object sc new-item ni mklink zip", "writes", "first", "-value -encoding -itemtype -width",
      "", ""),
     ("chmod chown chgrp chattr attrib icacls", "modes", "all", "", "", ""),
@@ -1868,17 +1873,19 @@ INLINE = {"python": "-c", "pypy": "-c", "ipython": "-c", "node": "-e -p --eval -
 CODE_CALLS = {name: where for names, where in (
     ("write_text write_bytes symlink_to", "."), ("unlink touch rmdir", ".0"), ("rename", ".01"), ("renameSync os.replace move mv", "01"),
     ("remove rmtree removedirs truncate unlinkSync writeFile writeFileSync appendFile appendFileSync rmSync rm rmdirSync truncateSync createWriteStream"
-     " delete rm_f rm_r rm_rf File.write IO.write File.binwrite file_put_contents to_csv to_json to_parquet savetxt np.save Bun.write"
-     " Deno.writeTextFile Deno.writeTextFileSync Deno.remove", "0"),
-    ("copy copy2 copyfile copytree copyFile copyFileSync cp cpSync cp_r symlink symlinkSync link linkSync", "1"), ("open openSync fopen", "mode"),
+     " delete rm_f rm_r rm_rf File.write IO.write File.binwrite file_put_contents to_csv to_json to_parquet to_excel to_pickle"
+     " savetxt np.save fileinput.input Bun.write Deno.writeTextFile Deno.writeTextFileSync Deno.remove", "0"),
+    ("copy copy2 copyfile copytree copyFile copyFileSync cp cpSync cp_r symlink symlinkSync link linkSync torch.save", "1"),
+    ("open openSync fopen ZipFile", "mode"),
     ("system popen Popen run call check_call check_output getoutput exec execSync execFileSync spawn spawnSync", "run"),
 ) for name in names.split()}
+POWERSHELL_CALLS = frozenset("writealltext writealllines writeallbytes appendalltext appendalllines delete move create openwrite".split())
 CODE_BREAKS = frozenset("\n ; : = { } with await return if for const let var my not".split(" ") + ["\n"])
 
 
-def written_paths(command):
-    """[(path word, how)]: the files that a Command changes, as far as static reading shows; words may hold ANY, STAR, ONE, SET. A word that comes
-    through a pipe (xargs) is replaced by the paths that the commands before the pipe name."""
+def written_paths(command, source=None):
+    """[(path word, how)]: the files that a Command changes, as far as static reading shows; words may hold ANY, STAR, ONE, SET. What comes through
+    a pipe (xargs; source: the Command that feeds a `while read`) is replaced by the paths that the commands before the pipe name."""
     found = [(word, "writes") for op, word in command.redirects if ">" in op and (op[-1] != "&" or word.strip("0123456789-"))]
     name = command.name
     if name in WRITERS:
@@ -1888,8 +1895,9 @@ def written_paths(command):
     language = name.rstrip("0123456789.")
     if language in INLINE:
         found += code_writes(inline_code(command, INLINE[language].split()), command)
-    if command.source and [word for word, _ in found if word in (ANY, "")]:
-        found = [(path, how) for word, how in found for path in ([word] if word not in (ANY, "") else fed_paths(command.source))]
+    if [word for word, _ in found if word in (ANY, "")]:
+        fed = fed_paths(command.source or source)
+        found = [(path, how) for word, how in found for path in (fed if fed and word in (ANY, "") else [word])]
     return [(word.replace("\\", "/") if command.shell != "sh" else word, how) for word, how in found if word]
 
 
@@ -1918,8 +1926,8 @@ def table_writes(command, how, which, valued, needs, unless, start=1):
         return [(word, how) for word in {"all": arguments, "first": arguments[:1], "rest": arguments[1:]}[which] or [""]]
     into = [options[o] for o in ("-t", "--target-directory", "-destination") if options.get(o)]
     into, sources = (into, arguments) if into else (arguments[1:][-1:], arguments[:-1])
-    if into and ":" in into[0].split("/")[0][2:] and command.name in ("scp", "rsync"):
-        return []
+    if command.name in ("scp", "rsync") and ":" in (into or [""])[0].split("/")[0]:
+        return []  # on another machine
     # A folder takes the names of the sources; // marks what is only so if it is one.
     inside = [t + "//" + s.rstrip("/").replace("\\", "/").rpartition("/")[2] for t in into for s in sources]
     return [(word, "writes") for word in into + inside] + [(word, how) for word in (sources or [""]) if how == "moves"]
@@ -1970,7 +1978,8 @@ def tar_writes(command):
 
 def git_writes(command):
     """What git does to working files. What works on a whole tree (stash, reset --hard, checkout .) "reverts" its folder: that counts where it
-    holds a protected file, as nobody but git sees whether that one differs. To change branches, to merge and to pull is free."""
+    holds a protected file, as nobody but git sees whether that one differs, and only while an evaluation is active. To change branches, to
+    merge and to pull is free."""
     words, i = command.words, 1
     while i < len(words) and words[i][:1] == "-":
         i += 1 + (words[i] in ("-C", "-c", "--git-dir", "--work-tree"))
@@ -2143,18 +2152,30 @@ def code_call(where, owner, values, command):
     return [(path, "writes") for path in [owner] * ("." in where) + [values[int(c)] for c in where if c.isdigit() and int(c) < len(values)] if path]
 
 
-WRITE_TOOLS = ("write_to_file", "replace_file_content", "multi_replace_file_content", "create_file", "edit_file", "write_file", "replace")
+WRITE_VERBS = ("write", "edit", "create", "move", "delete", "remove", "append", "replace", "str_replace", "patch", "insert", "update")
+WRITE_TOOLS = ("call_mcp_tool", "write_to_file", "replace_file_content", "multi_replace_file_content", "create_file", "edit_file", "write_file", "replace")
 
 
 def changed_files(call, world):
     """(absolute path, how) of all that a call changes, in order. Globs stand for what is there; a link that the command itself makes is followed."""
     if call.tool != "run_command":
-        for path in [tool_path(call.args.get(name), call.cwd, world.home) for name in PATH_ARGUMENTS]:
+        args = call.args
+        if call.tool == "call_mcp_tool":
+            args = args.get("Arguments") if as_text(args.get("ToolName")).lower().startswith(WRITE_VERBS) else None
+        for name in (*PATH_ARGUMENTS, "source", "destination") if isinstance(args, dict) else ():
+            path = tool_path(args.get(name), call.cwd, world.home)
             if path:
                 yield path, "writes"
         return
-    for command in call.commands:
-        for word, how in written_paths(command):
+    feeds, before = {}, None
+    for command in call.commands + (read_commands(call.unread[-8192:], call.cwd, world.home, {})[0] if call.unread else []):
+        if command.name == "read" and command.loop:
+            feeds[command.loop] = command.source
+        found = written_paths(command, feeds.get(command.loop))
+        if before and command.words and before.name.partition("]::")[2] in POWERSHELL_CALLS:
+            found = [(command.words[0].replace("\\", "/").partition(",")[0], "writes")]
+        before = command
+        for word, how in found:
             target, marked, name = word.partition("//") if "://" not in word else ("", "", "")
             path = absolute(world.home + word[1:] if word[:2] == "~/" or word == "~" else word, command.cwd or "/" + ANY)
             if marked and name and command.name in WRITERS and file_kind(path.rpartition("/")[0]) != "folder" and target[-1:] != "/":
@@ -2194,9 +2215,9 @@ HARNESSES = frozenset("lm_eval lm-eval lm-eval-harness lighteval opencompass dee
                       " evaluate_functional_correctness garak bfcl swebench swe-bench bigcode_eval bigcode-evaluation-harness pytest-benchmark tau-bench"
                       " terminal-bench livebench evals inspect_ai inspect:eval inspect:eval-set tb:run harbor:run sb-cli:submit asv:run cargo:bench"
                       " llm-eval human_eval simple_evals simple-evals".split())
-RUNNERS = frozenset("python pypy node bash sh zsh dash ruby perl php rscript julia deno bun ts-node tsx go pwsh powershell pytest py.test . source"
-                    " torchrun accelerate coverage run test".split())
-TASK_RUNNERS = frozenset("make just task npm pnpm yarn tox nox rake invoke".split())
+SCRIPT_PROGRAMS = frozenset("python pypy node bash sh zsh dash ruby perl php rscript julia deno bun ts-node tsx go pwsh powershell pytest py.test . source"
+                    " torchrun accelerate coverage".split())
+TASK_PROGRAMS = frozenset("make just task npm pnpm yarn tox nox rake invoke".split())
 
 
 def evaluation(call, world):
@@ -2210,7 +2231,7 @@ def evaluation(call, world):
     for path, how in changed_files(call, world):
         if active is None:
             active = file_kind("/".join((world.state, *marker)), posix.lstat) == "file"
-        find = evaluation_inside if how in ("deletes", "moves", "reverts") else evaluation_file
+        find = evaluation_inside if how in ("deletes", "moves") or how == "reverts" and active else evaluation_file
         found, kind = find(path, call, world, () if active else EARLY)
         if kind and how != "modes":
             return force_ask("evaluation", f"this {how.replace('reverts', 'may change')} {shown(found, call)}, a file of an evaluation ({kind}): the user"
@@ -2234,7 +2255,7 @@ def shown(path, call):
 
 def evaluation_file(path, call, world, kinds=()):
     """(path, what protects it, one of `kinds` if given, or ""). Within a workspace only the folders below it count, so that one which lies in a
-    folder named benchmarks is not protected as a whole; elsewhere all count. A scratch file right in a temp folder is nobody's benchmark."""
+    folder named benchmarks is not protected as a whole; elsewhere all count, but for scratch files in /tmp."""
     real = real_path(path, world.links)
     for spot in (path, real) if real != path else (path,):
         base = max([base for w in call.workspaces for base in (absolute(w, "/"), real_path(w, world.links))
@@ -2247,7 +2268,7 @@ def evaluation_file(path, call, world, kinds=()):
 
 
 def evaluation_kind(parts, inside, spot, world):
-    if not parts or NOT_OURS.intersection(parts):
+    if not parts or NOT_OURS.intersection(parts) or not inside and parts[0] == "tmp" and len(parts) < 4:
         return ""
     for pattern in world.config.get("evaluation_paths", ()):
         if isinstance(pattern, str) and fits_path(pattern, parts, spot, world):
@@ -2261,15 +2282,14 @@ def evaluation_kind(parts, inside, spot, world):
         return "scoring" if stem.startswith(("score", "scoring", "grade", "grading")) else next((hit for hit in hits if hit in EARLY), hits[0])
     if stem in ("ground_truth", "groundtruth"):
         return "ground_truth"
-    scratch = not inside and len(parts) == 2 + (parts[0] == "var") and parts[-2] == "tmp"
-    named = parts[-1].startswith(("eval_", "bench_")) and not parts[-1].endswith(NOT_DATA) and not scratch
+    named = parts[-1].startswith(("eval_", "bench_")) and not parts[-1].endswith(NOT_DATA)
     return parts[-1][:parts[-1].index("_")] + "_*" if named else ""
 
 
 def fits_path(pattern, parts, spot, world):
     """A pattern of "evaluation_paths": * stands for any text, ? for one character, [ab] for one of a set. Without a slash it fits the name of
     any file or folder; with one, a path from the workspace on, or from / or ~. What lies in a folder that fits is meant as well."""
-    text = "".join([{"*": ANY, "?": ONE, "[": SET}.get(c, c) for c in pattern.lower().rstrip("/").replace("**/", "*")])[:1000]
+    text = "".join([{"*": ANY, "?": ONE, "[": SET if "]" in pattern else c}.get(c, c) for c in pattern.lower().rstrip("/").replace("**/", "*")])[:1000]
     text = world.home.lower() + text[1:] if text[:2] == "~/" else text[2:] if text[:2] == "./" else text
     whole = spot.lower() if text[:1] == "/" else "/".join(parts)
     return any(glob_fits(text, part) for part in parts) if "/" not in text else glob_fits(text, whole) or glob_fits(text + "/" + ANY, whole)
@@ -2298,11 +2318,13 @@ def runs_evaluator(command, call, world):
     module = command.words[command.words.index("-m") + 1:][:1] if "-m" in command.words else []
     if {command.name, ":".join((command.name, *words[1:2])), *[m.partition(".")[0] for m in module]} & HARNESSES or "--benchmark-only" in command.words:
         return True
-    if name in TASK_RUNNERS:
+    if name in TASK_PROGRAMS:
         return any(word.startswith(("bench", "eval")) for word in words[1:])
     scripts = words[:1] if "/" in words[0] else []
-    if name in RUNNERS:
-        scripts = scripts + words[1:3] + [m.replace(".", "/") for m in module]
+    if name in ("pytest", "py.test") or module == ["pytest"]:
+        scripts = scripts + words[1:]
+    elif name in SCRIPT_PROGRAMS:
+        scripts = scripts + ([m.replace(".", "/") for m in module] or [word for word in words[1:3] if word not in ("run", "launch", "test")][:1])
     paths = [absolute(word.partition("::")[0], command.cwd) for word in scripts]
     return any(evaluation_file(path, call, world)[1] for path in paths if path)
 
@@ -2317,43 +2339,49 @@ GUARDS.append(Guard("evaluation", ("run_command", *WRITE_TOOLS), evaluation, (
 
 # guard: own-files
 OWN_NAMES = frozenset(("agy_hook.py", "agy_mcp.py", "agy_config.json", "hooks.json", "mcp_config.json"))
-OWN_FOLDERS = [""] + ["/" + name for name in ("config", *DATA_FOLDERS)]  # below ~/.gemini
+OWN_FOLDERS = ("", "/config", "/config/plugins", *["/" + name for name in DATA_FOLDERS])  # below ~/.gemini
 
 
 def own_files(call, world):
     """Asks before the hook, the server, their state and configuration, hooks.json and mcp_config.json (host.md §1, §5) are changed."""
     for path, how in changed_files(call, world):
-        real = real_path(path, world.links)
-        found = next((spot for spot in ((path, real) if real != path else (path,)) if is_own(spot) or how != "writes" and holds_own(spot, how, world)), "")
-        if found:
-            what = how.replace("modes", "changes the permissions of").replace("reverts", "may change").replace("unpacks", "unpacks into")
-            return force_ask("own-files", f"this {what} {shown(found, call)}, which steers or belongs to the hook that guards this session: the user"
-                             " decides. Next step: wait for the answer, or go on without it. Reading it is free; python3"
-                             " ~/.gemini/antigravity/agy_mcp.py status shows the installation.")
+        for spot in {path, real_path(path, world.links)}:
+            if is_own(spot) or holds_own(spot, how, world):
+                what = {"modes": "changes the permissions of", "reverts": "may change", "unpacks": "unpacks into"}.get(how, how)
+                return force_ask("own-files", f"this {what} {shown(spot, call)}, which steers or belongs to the hook that guards this session: the user"
+                                 " decides. Next step: wait for the answer, or go on without it. Reading it is free; python3"
+                                 " ~/.gemini/antigravity/agy_mcp.py status shows the installation.")
     return None
 
 
 def is_own(path):
-    """Whether a path is one of ours below ~/.gemini (not in brain/), a workspace's .agents/, or the folder that this hook runs from, unless that
-    is a checkout. A hooks.json or agy_hook.py elsewhere is a project's own."""
+    """Whether a path is one of ours in ~/.gemini, its data folders and plugins, in a workspace's .agents/, or in the folder that this hook runs
+    from, unless that is a checkout. A hooks.json or agy_hook.py elsewhere is a project's own."""
     parts = path.lower().split("/")
     compiled = parts[-1][-4:] == ".pyc" and parts[-1].startswith(("agy_hook.", "agy_mcp."))
-    if ".gemini" in parts or ".agents" in parts:
-        rest = parts[max(len(parts) - parts[::-1].index(root) for root in (".gemini", ".agents") if root in parts):]
-        return "agy_state" in rest[:2] or (parts[-1] in OWN_NAMES or compiled) and rest[1:2] != ["brain"]
-    folder = __file__.replace("\\", "/").lower().rpartition("/")[0]
-    ours = parts[-1] in ("agy_hook.py", "agy_mcp.py") or compiled
-    return ours and "/".join(parts[:-1 - compiled]) == folder and not file_kind(folder + "/.git")
+    folder = parts[:-2] if compiled and parts[-2:-1] == ["__pycache__"] else parts[:-1]
+    named = compiled or parts[-1] in OWN_NAMES or parts[-1] == "__pycache__"
+    for root in (".gemini", ".agents"):
+        if root in parts[:-1]:
+            rest = folder[parts.index(root) + 1:]
+            rest = rest[1:] if "/" + "/".join(rest[:1]) in OWN_FOLDERS else rest
+            if (rest + parts[-1:])[0] == "agy_state" or named and (not rest or rest[0] == "plugins" and len(rest) == 2):
+                return True
+    here = __file__.replace("\\", "/").lower().rpartition("/")[0]
+    return named and parts[-1][:4] == "agy_" and "/".join(folder) == here and not file_kind(here + "/.git")
 
 
-def holds_own(folder, how, world):
-    """Whether a folder that is moved, deleted, reverted or unpacked into holds files of ours."""
-    base = (world.home + "/.gemini").lower()
-    path = folder.rstrip("/").lower()
-    if [name for name in OWN_FOLDERS if (base + name == path if how in ("unpacks", "modes") else (base + name + "/").startswith(path + "/"))]:
-        return how != "reverts" or path.startswith(base)
-    tops = [folder + top for top in ("", "/.agents", "/config", "/antigravity")]
-    return how != "modes" and bool([1 for top in tops for name in OWN_NAMES if is_own(top + "/" + name) and file_kind(top + "/" + name)])
+def holds_own(path, how, world):
+    """Whether a folder that is moved, deleted, unpacked into or locked holds files of ours, or a pattern (of find) is meant for them."""
+    low = (path[:-2] if path[-2:] == "/" + ANY and "/.gemini" in path else path).lower()
+    owned = [world.home.lower() + "/.gemini" + name for name in OWN_FOLDERS]
+    if ANY in low:
+        return bool(low.rpartition("/")[2].strip(ANY)) and any(
+            glob_fits(low, folder + "/" + name) for folder in owned for name in (*OWN_NAMES, "agy_state/x.json", "__pycache__/agy_hook.cpython-312.pyc"))
+    if how in ("deletes", "moves"):
+        return any((folder + "/").startswith(low + "/") for folder in owned) or any(
+            is_own(top + name) and file_kind(top + name) for top in (path + "/", path + "/.agents/") for name in OWN_NAMES)
+    return how != "writes" and low in owned
 
 
 GUARDS.append(Guard("own-files", ("run_command", *WRITE_TOOLS), own_files, (
