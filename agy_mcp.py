@@ -2879,7 +2879,7 @@ def take_call(health, step, call, result):
     label = call.name[:80] or "?"
     if call.name == "call_mcp_tool":
         label = f"mcp {as_text(call.args.get('ServerName'))[:40]}/{as_text(call.args.get('ToolName'))[:40]}"
-    larger = step.index if size * 2 > total else result.index
+    larger = step.index if size * 2 >= total else result.index
     health.tools.of(label).add(total, larger)
     if total > health.biggest[0]:
         health.biggest = (total, larger, label)
