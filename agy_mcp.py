@@ -2674,6 +2674,980 @@ def end_with_parent(parent):
 
 
 # ---- Context health, digest, briefs, prompts, rules -----------------------------------------------------------------------------------
+# check_context_health. One pass over the steps fills a Health, whose tables are capped; then the pages of the hook's state and of rtk are asked,
+# and the page is written from what was counted. All sizes are UTF-8 bytes of text: content, thinking, arguments, errors.
+CHECK_CONTEXT_HEALTH = {"type": "object", "properties": {"conversationId": CONVERSATION_RULE, "maxBytes": BYTES_RULE}}
+CHECK_CONTEXT_HEALTH_TEXT = ("Where a conversation's context went and what to change: largest costs, repeated reads, polling, errors, rtk coverage, "
+                             "tokens.")
+READING_TOOLS = ("view_file", "view_file_outline", "view_code_item", "read_file")
+WRITING_TOOLS = ("write_to_file", "replace_file_content", "multi_replace_file_content", "create_file", "edit_file")
+FILE_ARGUMENTS = ("AbsolutePath", "TargetFile", "File", "FilePath", "file_path", "absolute_path")
+SHELL_READERS = ("cat", "head", "tail", "sed", "nl", "less", "more", "bat", "read", "type", "Get-Content")  # rtk read comes as read
+WAIT_WORDS = ("sleep", "Sleep", "tail", "watch", "while", "until", "wait", "timeout", "for")  # a command without these waits for nothing
+TABLE_LIMIT = 4000  # files, tools or commands kept; of more, the smaller half is only summed up
+COMMAND_LIMIT = 2000  # characters; longer commands are not put to rtk
+SAMPLE, SAMPLE_SECONDS, ONE_SECOND = 20, 3.0, 1.0  # commands put to rtk; seconds for all, and for one
+SPARE_SECONDS = 8  # left of a call's time when the reading of a very long transcript is broken off
+LARGE_CONTEXT, HUGE_CONTEXT = 100_000, 200_000  # tokens: models get slow and forgetful, and windows of 200,000 are common
+LARGE_STEP = 40_000  # bytes of one step
+LONG_CHAIN, VERY_LONG_CHAIN = 3, 10  # checks in a row, nothing else between
+STALE_TASK = 600  # seconds without an end
+CHECK_KINDS = ("status", "list", "log", "timer", "cron", "wait")
+
+
+class Cost:
+    """What one tool, file or command has cost: `bytes`, `calls`, `reads`, `read_bytes`, `changes`, the `largest` step and its index, `folder`."""
+    __slots__ = ("bytes", "calls", "reads", "read_bytes", "changes", "largest", "step", "folder")
+
+    def __init__(self):
+        self.bytes = self.calls = self.reads = self.read_bytes = self.changes = self.largest = 0
+        self.step, self.folder = None, ""
+
+    def add(self, size, step, calls=1):
+        self.bytes += size
+        self.calls += calls
+        if size > self.largest:
+            self.largest, self.step = size, step
+
+
+class Costs:
+    """A table of Cost by key that never grows beyond TABLE_LIMIT: then the smaller half goes, all but its number and sum (`merged`)."""
+    __slots__ = ("table", "merged", "merged_bytes")
+
+    def __init__(self):
+        self.table, self.merged, self.merged_bytes = {}, 0, 0
+
+    def of(self, key):
+        if key not in self.table:
+            if len(self.table) >= TABLE_LIMIT:
+                self.shrink()
+            self.table[key] = Cost()
+        return self.table[key]
+
+    def shrink(self):
+        for key, cost in self.ranked()[TABLE_LIMIT // 2:]:
+            self.merged += 1
+            self.merged_bytes += cost.bytes
+            del self.table[key]
+
+    def ranked(self):
+        """(key, Cost), the costliest first; where equal, in the order of their first use."""
+        return sorted(self.table.items(), key=lambda item: -item[1].bytes)
+
+
+class Usage:
+    """Tokens that the rows of one model record: `rows`, input_tokens, cache_read_tokens, output_tokens."""
+    __slots__ = ("rows", "input_tokens", "cache_read_tokens", "output_tokens")
+
+    def __init__(self):
+        self.rows = self.input_tokens = self.cache_read_tokens = self.output_tokens = 0
+
+
+class Health:
+    """What one pass over a conversation has counted."""
+
+    def __init__(self, conversation, hook, rewritten):
+        self.conversation, self.hook, self.rewritten = conversation, hook, rewritten
+        self.env, self.home = dict(environment()), home_folder(environment())
+        self.kinds, self.tools, self.files, self.commands = {}, Costs(), Costs(), Costs()
+        self.turns = self.model_calls = self.calls = self.failed = self.faults = self.model_errors = self.skipped = 0
+        self.denied, self.codes, self.last_bad, self.first, self.last = {}, {}, None, "", ""
+        self.bytes = self.model_bytes = self.since_checkpoint = self.checkpoints = 0
+        self.usage, self.model, self.newest_tokens = {}, "", None
+        self.checks, self.checks_denied, self.chain, self.longest = dict.fromkeys(CHECK_KINDS, 0), 0, 0, 0
+        self.shortest_timer, self.crons, self.tasks, self.tasks_dropped = None, [], {}, 0
+        self.ran = self.through_rtk = self.rewrites_seen = 0
+        self.cut, self.cut_lines, self.cut_bytes, self.spilled, self.biggest = 0, 0, 0, 0, (0, None, "")
+        self.stopped = None
+
+
+def check_context_health(arguments, context):
+    """The tool: {conversationId, maxBytes}; one page of Markdown of at most maxBytes."""
+    arguments = given(arguments, CHECK_CONTEXT_HEALTH)
+    conversation = asked_conversation(arguments, context)
+    hook, record = own_hook(), hook_record(conversation, home_folder(environment()))
+    health = Health(conversation, hook, record.hashes)
+    with Transcript(conversation, context.check) as transcript:
+        for step, results in pair_results(counted_steps(transcript, health, context)):
+            take_step(health, step, results)
+        health.skipped = transcript.skipped
+    coverage = ask_coverage(health, context)
+    config = load_config(health.home, parse_json)[0]
+    return health_page(health, record, coverage, config.get("prices", {}), arguments["maxBytes"])
+
+
+def own_hook():
+    """agy_hook.py beside this file, else the installed one, as a module: its reading of shell commands is used. None where there is none."""
+    site = this_site()
+    for folder in (site.source, data_folder(site)):
+        try:
+            return load_hook(read_file(folder + "/agy_hook.py") or 1)
+        except Exception:
+            continue
+    return None
+
+
+def counted_steps(transcript, health, context):
+    """The live steps but noise, which is only counted; tells how far it is. Stops in time for a page on what has been read."""
+    done, total = 0, max(1, max(transcript.conversation.sizes))
+    for number, place in enumerate(transcript.merged()):
+        done += place[3]
+        if number % 64 == 0:
+            context.check()
+            context.progress(min(done, total), total, "reading")
+            if context.remaining() < SPARE_SECONDS:
+                health.stopped = place[0]
+                return
+        step = transcript.load(*place)
+        if step is None:
+            continue
+        health.first = min(health.first or step.created, step.created or health.first)
+        health.last = max(health.last, step.created)
+        if step.tokens:
+            count_tokens(health, step, parse_line(transcript.logs[place[1]].read(place[2], place[3])))
+        if step.type in NOISE:
+            count_bytes(health, step)
+        else:
+            yield step
+
+
+def count_tokens(health, step, row):
+    """Adds up the tokens of a row under the name of its model: the row's own, should it have one, else the last that was chosen."""
+    named = [row[key] for key in ("model", "model_name", "modelName") if isinstance(row, dict) and isinstance(row.get(key), str)]
+    name = named[0] if named else health.model
+    usage = health.usage.setdefault(name if name in health.usage or len(health.usage) < 20 else "", Usage())
+    usage.rows += 1
+    for key, value in step.tokens.items():
+        setattr(usage, key, getattr(usage, key) + value)
+    health.newest_tokens = step.tokens
+
+
+def text_bytes(text):
+    return len(text) if text.isascii() else len(utf8(text))
+
+
+def cut_away(text):
+    """2206 of the mark that the compact file leaves in the middle of a long text (transcript.md §2), else 0."""
+    number = after(text, "\n<truncated ", " bytes>\n")
+    return int(number) if number.isdecimal() and len(number) < 16 else 0
+
+
+def call_bytes(call):
+    size = 0
+    for name, value in call.args.items():
+        text = value if isinstance(value, str) else encode_unicode(value)
+        size += len(name) + text_bytes(text) + (truncated_bytes(text) if name in call.truncated else 0)
+    return size
+
+
+def count_bytes(health, step):
+    """The bytes of a step's text, which are added to those of its kind; what the compact form lacks is counted by its mark."""
+    sizes = [text_bytes(step.content), text_bytes(step.thinking), sum(call_bytes(call) for call in step.calls)]
+    for number, field in enumerate(("content", "thinking")):
+        if field in step.truncated:
+            sizes[number] += cut_away(getattr(step, field))
+    size = sum(sizes) + (text_bytes(step.error) if step.error and step.error not in step.content else 0)
+    kind = health.kinds.setdefault(step.type or "?", [0, 0, 0, 0, 0]) if len(health.kinds) < 200 else health.kinds.setdefault("others", [0] * 5)
+    for number, value in enumerate((1, size, *sizes)):
+        kind[number] += value
+    health.bytes += size
+    if step.type == "CHECKPOINT":
+        health.checkpoints, health.since_checkpoint = health.checkpoints + 1, 0
+    health.since_checkpoint += size
+    return size
+
+
+def take_step(health, step, results):
+    size = count_bytes(health, step)
+    if step.type == "USER_INPUT":
+        health.turns += 1
+        health.chain = 0
+        settings = step.content[step.content.rfind("</USER_REQUEST>") + 1:]
+        chosen = after(settings, "changed setting `Model Selection` from ", "\n").partition(" to ")[2]
+        health.model = chosen.split(". ")[0].strip().rstrip(".")[:100] or health.model
+    elif step.type == "PLANNER_RESPONSE" or step.calls:
+        health.model_calls += 1
+        health.model_bytes += size
+        if step.error or step.status == "ERROR":
+            count_model_error(health, step)
+        for call, result in zip(step.calls, results):
+            take_call(health, step, call, result)
+    else:
+        take_other(health, step)
+
+
+def take_other(health, step):
+    """A row that answers no call: a notice, a checkpoint, an error, a result whose call is lost."""
+    if step.type == "ERROR_MESSAGE":
+        count_model_error(health, step)
+    elif step.type == "SYSTEM_MESSAGE":
+        take_notice(health, step)
+        count_cut(health, step)
+    elif is_result(step):
+        take_result(health, step, "", outcome(step))
+
+
+def count_model_error(health, step):
+    health.model_errors += 1
+    health.last_bad = step.index
+    code = shown(step.error_code, 20) if step.error_code not in (None, "") else ""
+    if code and (code in health.codes or len(health.codes) < 20):
+        health.codes[code] = health.codes.get(code, 0) + 1
+
+
+def take_call(health, step, call, result):
+    health.calls += 1
+    size = call_bytes(call)
+    total = size + (count_bytes(health, result) if result else 0)
+    end = outcome(result) if result else None
+    label = call.name[:80] or "?"
+    if call.name == "call_mcp_tool":
+        label = f"mcp {as_text(call.args.get('ServerName'))[:40]}/{as_text(call.args.get('ToolName'))[:40]}"
+    larger = step.index if size * 2 >= total else result.index
+    health.tools.of(label).add(total, larger)
+    if total > health.biggest[0]:
+        health.biggest = (total, larger, label)
+    if result:
+        take_result(health, result, call.name, end)
+    good = end is not None and end.kind in ("ok", "failed", "running")
+    if call.name == "run_command":
+        take_command(health, call, result, total, good)
+    else:
+        take_file(health, call, result, total, good)
+    count_check(health, call, end)
+
+
+def take_result(health, result, name, end):
+    """Outcome, tasks, cuts and spills of the result of a call of that name ("" where it is not known)."""
+    if end.kind == "denied":
+        guard = after(end.text[:300], "[agy:", "]")[:40] or "host or user"
+        health.denied[guard] = health.denied.get(guard, 0) + 1 if len(health.denied) < 50 or guard in health.denied else 1
+    elif end.kind in ("error", "failed"):
+        health.faults += end.kind == "error"
+        health.failed += end.kind == "failed"
+        health.last_bad = result.index
+    task = task_start(result)
+    if task:
+        health.tasks[task.number] = (task.kind, " ".join(task.text[:300].split()), result.created, False)
+        if len(health.tasks) > 1000:
+            health.tasks_dropped += 1
+            del health.tasks[min(health.tasks)]
+    ended = task_end(result) if name == "manage_task" else None
+    if ended:
+        health.tasks.pop(ended.number, None)
+    if name == "run_command" or result.type == "RUN_COMMAND":
+        count_cut(health, result)
+    health.spilled += "The output was large and was saved to: file://" in result.content[:400]
+
+
+def count_cut(health, step):
+    """Output that the host cut before it wrote either file (transcript.md §2); the compact form's own cut is none."""
+    text, at = step.content, step.content.find("\n<truncated ")
+    while at >= 0:
+        number, _, unit = text[at + 12:at + 40].partition("\n")[0].rstrip("\r").partition(" ")
+        if number.isdecimal() and unit in ("lines>", "line>", "bytes>", "byte>"):
+            lines = unit.startswith("line")
+            if lines or "content" not in step.truncated:
+                health.cut += 1
+                health.cut_lines += int(number) if lines else 0
+                health.cut_bytes += 0 if lines else int(number)
+                return
+        at = text.find("\n<truncated ", at + 1)
+
+
+def take_notice(health, step):
+    if step.source != "SYSTEM":
+        return
+    ended = task_end(step)
+    if not ended:
+        return
+    if ended.number is None:
+        health.tasks.clear()
+    elif ended.number in health.tasks:
+        kind, text, created, _ = health.tasks[ended.number]
+        if ended.how != "fired" or kind == "timer":
+            del health.tasks[ended.number]
+        elif "The command appears to be waiting for input" in step.content[:2000]:
+            health.tasks[ended.number] = (kind, text, created, True)
+
+
+def take_file(health, call, result, total, good):
+    path = next((call.args[key] for key in FILE_ARGUMENTS if isinstance(call.args.get(key), str)), "")
+    if not path or call.name not in READING_TOOLS + WRITING_TOOLS:
+        return
+    cost = health.files.of(file_key(path))
+    cost.add(total, result.index if result and call.name in READING_TOOLS else None)
+    if good and call.name in READING_TOOLS:
+        cost.reads += 1
+        cost.read_bytes += total
+    cost.changes += good and call.name in WRITING_TOOLS
+
+
+def file_key(path, folder=""):
+    if path[:7].lower() == "file://":
+        from urllib.parse import unquote
+        path = unquote(path[7:])
+    return os.path.normpath(os.path.join(folder, path.replace("\0", "")))[:400]
+
+
+def take_command(health, call, result, total, good):
+    """One run_command: whether rtk ran it, which file it read."""
+    text, folder = as_text(call.args.get("CommandLine")), as_text(call.args.get("Cwd"))
+    if result is None or not good:  # it did not run
+        return
+    health.ran += 1
+    if runs_rtk(text):
+        health.through_rtk += 1
+    elif command_hash(text) in health.rewritten:
+        health.rewrites_seen += 1
+    elif "CommandLine" not in call.truncated and 0 < len(text.strip()) and len(text) <= COMMAND_LIMIT:
+        cost = health.commands.of(text)
+        cost.add(total, result.index)
+        cost.folder = cost.folder or folder
+    path = file_read_by(health, text, folder)
+    if path:
+        cost = health.files.of(path)
+        cost.add(total, result.index)
+        cost.reads += 1
+        cost.read_bytes += total
+
+
+def runs_rtk(text):
+    """Whether one of a line's commands is rtk."""
+    import re
+    return re.search(r"(?:^|[;&|(]\s*|\n\s*)\s*(?:\w+=\S*\s+)*(?:[^\s'\"]*[/\\])?rtk(?:\.exe)?(?:\s|$)", text[:20000]) is not None
+
+
+def command_hash(text):
+    """The hash by which the hook's log names a command."""
+    from hashlib import blake2b
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()[:16]
+
+
+def simple_commands(health, text, folder):
+    """The simple commands in a line as the hook reads them; none without a hook."""
+    try:
+        return health.hook.read_commands(text, folder or None, health.home, health.env)[0] if len(text) <= 20000 else []
+    except Exception:
+        return []
+
+
+def file_read_by(health, text, folder):
+    """The one file that a command line reads out, or "": where there are two, whose bytes came is not known."""
+    if health.hook is None or not any(word in text for word in SHELL_READERS):
+        return ""
+    found = []
+    for command in simple_commands(health, text, folder):
+        words = [word for word in command.words if isinstance(word, str)]
+        if words and base_name(words[0]) in SHELL_READERS:
+            files = [word for word in words[1:] if word[:1] != "-" and not word.isdigit()]
+            files = files[1:] if words[0] == "sed" and not any(word in ("-e", "-f", "--expression") for word in words) else files
+            found += [file_key(word, command.cwd or folder) for word in files]
+    return found[0] if len(found) == 1 else ""
+
+
+def count_check(health, call, end):
+    """Polling: what asks or waits for something that goes on by itself."""
+    kind = check_kind(health, call)
+    if kind is None:
+        health.chain = 0
+        return
+    denied = end is not None and end.kind == "denied"
+    health.checks[kind] += 1
+    health.checks_denied += denied
+    health.chain += 1
+    health.longest = max(health.longest, health.chain)
+
+
+def check_kind(health, call):
+    """One of CHECK_KINDS, or None for a call that waits for nothing."""
+    name, args = call.name, call.args
+    action = as_text(args.get("Action")).strip().strip('"').lower()
+    if name in ("manage_task", "manage_subagents"):
+        return action if action in ("status", "list") else None
+    if name == "command_status":
+        return "status"
+    if name == "schedule":
+        return scheduled(health, args)
+    text = as_text(args.get("CommandLine")) if name == "run_command" else as_text(args.get("AbsolutePath")) if name in READING_TOOLS else ""
+    number = after(text.replace("\\", "/"), ".system_generated/tasks/task-", ".log")
+    if number.isdecimal() and len(number) < 10 and int(number) in health.tasks:  # still growing
+        return "log"
+    if name == "run_command" and health.hook is not None and any(word in text for word in WAIT_WORDS):
+        try:
+            return "wait" if health.hook.foreground_wait(simple_commands(health, text, as_text(args.get("Cwd")))) else None
+        except Exception:
+            return None
+    return None
+
+
+def scheduled(health, args):
+    """A timer of at most 10 minutes (the longest window of the hook's ledger) or a cron schedule."""
+    if as_text(args.get("CronExpression")).strip():
+        if len(health.crons) < 20:
+            health.crons.append(as_text(args.get("CronExpression"))[:40])
+        return "cron"
+    seconds = as_number(args.get("DurationSeconds"))
+    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 <= seconds <= STALE_TASK:
+        return None
+    health.shortest_timer = seconds if health.shortest_timer is None else min(seconds, health.shortest_timer)
+    return "timer"
+
+
+# What the hook wrote down about the conversation, and what rtk says.
+
+
+class HookRecord:
+    """`decisions` {(guard, decision): count}, `refused` and `faults` counts, `hashes` of rewritten commands, `broken` lines, `since` (epoch
+    seconds of the log's first line, or None), `there` (a log exists), `ledger` (dict, None for none, "broken")."""
+    __slots__ = ("decisions", "refused", "faults", "hashes", "broken", "since", "there", "ledger")
+
+    def __init__(self):
+        self.decisions, self.refused, self.faults, self.hashes, self.broken = {}, 0, 0, set(), 0
+        self.since, self.there, self.ledger = None, False, None
+
+
+def hook_record(conversation, home):
+    record, key = HookRecord(), conversation_key(conversation.id)
+    for name in ("decisions.1.jsonl", "decisions.jsonl"):
+        data = read_file(f"{state_folder(home)}/{name}", 1 << 22)
+        record.there = record.there or data is not None
+        for raw in (data or b"").split(b"\n"):
+            line = parse_line(raw)
+            if isinstance(line, dict):
+                take_decision(record, line, key)
+            elif line != "":
+                record.broken += 1
+    data = read_file(f"{state_folder(home)}/ledger/{key}.json", 1 << 20)
+    if data is not None:
+        ledger = parse_line(data)
+        record.ledger = ledger if isinstance(ledger, dict) else "broken"
+    return record
+
+
+def take_decision(record, line, key):
+    moment, decision = line.get("time"), (as_text(line.get("guard"))[:40], as_text(line.get("decision"))[:20])
+    if isinstance(moment, (int, float)) and not isinstance(moment, bool) and 0 < moment < 1e11:
+        record.since = moment if record.since is None else min(moment, record.since)
+    if line.get("conversation") != key:
+        return
+    record.refused += bool(line.get("refused"))
+    record.faults += bool(line.get("fault"))
+    if not line.get("refused") and decision[0] and (decision in record.decisions or len(record.decisions) < 100):
+        record.decisions[decision] = record.decisions.get(decision, 0) + 1
+    if decision == ("rewrite", "allow") and isinstance(line.get("hash"), str):
+        record.hashes.add(line["hash"])
+
+
+class Coverage:
+    """rtk: `path` ("" where not found), `asked` commands, their `runs`, `missed` [(command, Cost)], `refused` (rewrites that the hook would not
+    use), `secret` (commands not put to rtk), `late` (time ran out), `gain` (a sentence, or ""), `off` (rewriting is switched off)."""
+    __slots__ = ("path", "asked", "runs", "missed", "refused", "secret", "late", "gain", "off")
+
+    def __init__(self, path="", off=False):
+        self.path, self.asked, self.runs, self.missed, self.refused, self.secret, self.late, self.gain = path, 0, 0, [], 0, 0, False, ""
+        self.off = off
+
+
+def ask_coverage(health, context):
+    """Puts the costliest native commands to rtk, never one that looks as if it held a secret."""
+    hook = health.hook
+    try:
+        world = hook.World(health.env, health.home, 0, load_config(health.home, parse_json)[0])
+        path, word = hook.find_rtk(world)
+        coverage = Coverage(path, "rewrite" in hook.switched_off(world))
+    except Exception:
+        path, coverage = "", Coverage()
+    if not path:
+        return coverage
+    deadline = time.monotonic() + SAMPLE_SECONDS
+    for command, cost in health.commands.ranked():
+        context.check()
+        left = deadline - time.monotonic()
+        coverage.late = left <= 0 and coverage.asked < SAMPLE
+        if coverage.asked >= SAMPLE or left <= 0:
+            break
+        ask_one(health, coverage, command, cost, word, left)
+    context.check()
+    coverage.gain = gain_sentence(run_bounded([path, "gain", "--format", "json"], health.home, ONE_SECOND)[1])
+    return coverage
+
+
+def ask_one(health, coverage, command, cost, word, left):
+    folder = cost.folder if os.path.isabs(cost.folder) and os.path.isdir(cost.folder) else health.home
+    try:
+        if "\0" in command or health.hook.holds_secret(command):
+            coverage.secret += 1
+            return
+        code, text = run_bounded([coverage.path, "rewrite", "--", command], folder, min(ONE_SECOND, left))
+        text = text[:-1] if text.endswith("\n") else text
+        coverage.asked += 1
+        coverage.runs += cost.calls
+        if code in (0, 3) and text.strip() and text != command:
+            refused, text = health.hook.check_rewrite(command, text, word, folder)
+            coverage.refused += bool(refused)
+            if not refused and text != command:
+                coverage.missed.append((command, cost))
+    except Exception:  # one odd command must not cost the page
+        return
+
+
+def run_bounded(command, folder, seconds):
+    """(exit code, stdout) of a program, (None, "") where it does not start or takes longer: it and its children are ended then. Its output goes
+    into a file: no child that lives on can keep us waiting at a pipe, and none has the wire."""
+    import subprocess
+    import tempfile
+    try:
+        with tempfile.TemporaryFile() as output:
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL, cwd=folder,
+                                     start_new_session=True)
+            try:
+                code = child.wait(max(0.05, seconds))
+            except BaseException:
+                end_group(child)
+                raise
+            output.seek(0)
+            return code, output.read(1 << 17).decode("utf-8", "replace")
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None, ""
+
+
+def end_group(child):
+    try:
+        os.killpg(child.pid, 9)
+    except (OSError, AttributeError):
+        child.kill()
+    child.wait()
+
+
+def gain_sentence(text):
+    summary = parse_line(text.encode("utf-8", "replace")) if text else None
+    summary = summary.get("summary") if isinstance(summary, dict) else None
+    number = [summary.get(key) if isinstance(summary, dict) else None for key in ("total_commands", "total_saved", "avg_savings_pct")]
+    if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in number):
+        return ""
+    return f"rtk gain (all projects of this user): {number[0]:,} commands, {number[1]:,} tokens saved, {number[2]:.0f} % on average"
+
+
+# The page.
+
+
+def estimated_tokens(size):
+    return (size + 3) // 4
+
+
+def counted(count, word):
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def percent_of(part, whole):
+    return round(100 * part / whole) if whole else 0
+
+
+def context_now(health):
+    """(tokens in the newest call's context, whether they are recorded)."""
+    tokens = health.newest_tokens
+    if tokens:
+        fresh, cached = tokens.get("input_tokens", 0), tokens.get("cache_read_tokens", 0)
+        return (fresh + cached if cached > fresh else fresh), True  # input may or may not hold the cached part: never more than is known
+    return estimated_tokens(health.since_checkpoint), False
+
+
+def error_count(health):
+    return health.failed + health.faults + health.model_errors + sum(health.denied.values())
+
+
+def read_again(health):
+    """(path, Cost) of files read more than twice, the costliest first."""
+    found = [(path, cost) for path, cost in health.files.table.items() if cost.reads > 2]
+    return sorted(found, key=lambda item: -item[1].read_bytes)
+
+
+def hook_is_silent(health, record):
+    ours = set(health.denied) - {"host or user"}
+    return not (record.decisions or record.refused or record.faults or isinstance(record.ledger, dict) or ours)
+
+
+def seconds_between(first, last):
+    """Of two recorded times; 0 where one is none."""
+    import calendar
+    try:
+        return calendar.timegm(time.strptime(last[:19], "%Y-%m-%dT%H:%M:%S")) - calendar.timegm(time.strptime(first[:19], "%Y-%m-%dT%H:%M:%S"))
+    except ValueError:
+        return 0
+
+
+class Finding:
+    """One thing that is wrong: `level` 1 warning, 2 critical; `reason` and `advice`, sentences. An advice counts once."""
+    __slots__ = ("level", "reason", "advice")
+
+    def __init__(self, level, reason, advice):
+        self.level, self.reason, self.advice = level, reason, advice
+
+
+def find_size(health, record, coverage):
+    tokens, recorded = context_now(health)
+    if tokens < LARGE_CONTEXT:
+        return None
+    advice = f"Start a new conversation from {call_text('read_transcript', health.conversation, view='digest')}."
+    since = " since the host's last summary" if health.checkpoints and not recorded else ""
+    size = f"{tokens:,} tokens in the newest model call" if recorded else f"about {tokens:,} tokens of text{since} (estimate)"
+    return Finding(2 if tokens >= HUGE_CONTEXT else 1, f"The context is {'huge' if tokens >= HUGE_CONTEXT else 'large'}: {size}.", advice)
+
+
+def find_silence(health, record, coverage):
+    runs = sum(cost.calls for _, cost in coverage.missed)
+    if not runs or coverage.off or not health.turns or not hook_is_silent(health, record) or began_later(health, record):
+        return None
+    return Finding(1, f"The hook logged nothing here, though rtk would have rewritten {counted(runs, 'command')}: it seems not to fire.",
+                   "Find out why the hook is silent: `get_installation_status`, then `sync_installation`.")
+
+
+def find_polling(health, record, coverage):
+    busy = [text for text in health.crons if text.startswith("*")]  # every few minutes
+    if health.longest < LONG_CHAIN and health.checks_denied < LONG_CHAIN and not busy:
+        return None
+    text = f"Polling: {sum(health.checks.values())} checks and waits, up to {health.longest} in a row, {health.checks_denied} denied."
+    advice = "Do not poll: end the turn, the host wakes the agent when a task ends; for a reminder give run_command `NotificationTimeoutSeconds`."
+    return Finding(2 if max(health.longest, health.checks_denied) >= VERY_LONG_CHAIN else 1, text, advice)
+
+
+def find_large_step(health, record, coverage):
+    size, step, tool = health.biggest
+    if size < LARGE_STEP or size * 5 < health.bytes:
+        return None
+    if tool in READING_TOOLS or tool == "run_command":
+        route = "`rtk read -n --head-lines 150 FILE`" if coverage.path else "`sed -n '1,150p' FILE`"
+        advice = f"Read slices: view_file with `StartLine` and `EndLine` (at most 150 lines), or {route}."
+    else:
+        advice = "Keep bulk data out of arguments and answers: let a script write it with run_command, and hand over the path."
+    what = f"One call of {plain_name(tool, 40)} (step {step}) brought {size_of(size)}, {percent_of(size, health.bytes)} % of all."
+    return Finding(1, what, advice)
+
+
+def find_repeats(health, record, coverage):
+    again = read_again(health)
+    size = sum(cost.read_bytes for _, cost in again)
+    if size < 20_000 and not any(cost.reads > 5 for _, cost in again):
+        return None
+    path, cost = again[0]
+    return Finding(1, f"{counted(len(again), 'file')} read more than twice: {size_of(size)}.",
+                   f"Do not read {code(short_name(path, 60))} whole again: `grep -n` for the place, then view_file with `StartLine` and `EndLine`.")
+
+
+def find_errors(health, record, coverage):
+    bad = error_count(health)
+    if health.calls + health.model_errors < 10 or bad * 10 < 3 * (health.calls + health.model_errors):
+        return None
+    level = 2 if bad * 2 >= health.calls + health.model_errors and bad >= 20 else 1
+    advice = f"Look at the newest failure before trying again: {call_text('query_transcript', health.conversation, stepIndex=health.last_bad)}."
+    return Finding(level, f"{counted(bad, 'error')} in {counted(health.calls, 'tool call')}.", advice if health.last_bad is not None else "")
+
+
+def find_tasks(health, record, coverage):
+    waiting = [number for number, task in health.tasks.items() if task[3]]
+    old = [number for number, task in health.tasks.items() if seconds_between(task[2], health.last) >= STALE_TASK]
+    if waiting:
+        name = f"task-{waiting[-1]}"
+        return Finding(1, f"{name} waits for input.", f"Answer or end it: manage_task with `Action` send_input or kill, `TaskId` {name}.")
+    if not old:
+        return None
+    return Finding(1, f"{counted(len(old), 'background task')} never finished, the newest task-{old[-1]}.",
+                   f"End what is not needed: manage_task with `Action` kill, `TaskId` task-{old[-1]}.")
+
+
+def find_missed(health, record, coverage):
+    runs, size = sum(cost.calls for _, cost in coverage.missed), sum(cost.bytes for _, cost in coverage.missed)
+    if runs < 5 or find_silence(health, record, coverage):
+        return None
+    where = "`off` in agy_config.json" if coverage.off else "`get_installation_status`"
+    return Finding(1, f"{counted(runs, 'command')} ran natively that rtk would have rewritten ({size_of(size)}).",
+                   f"Put rtk before such commands ({code(coverage.missed[0][0][:60])}), or see why the hook let them pass: {where}.")
+
+
+def find_rtk_missing(health, record, coverage):
+    if coverage.path or health.ran < 5 or health.hook is None:
+        return None
+    return Finding(0, "", 'Install rtk, or name it in agy_config.json (`"rtk": "/path/of/rtk"`): commands ran at full length.')
+
+
+FINDINGS = (find_large_step, find_silence, find_tasks, find_size, find_polling, find_repeats, find_errors, find_missed, find_rtk_missing)
+
+
+def health_page(health, record, coverage, prices, limit):
+    """The page: blocks in the order of reading; what does not fit goes out in the order of importance, and the last line says so."""
+    found = sorted(filter(None, (find(health, record, coverage) for find in FINDINGS)), key=lambda finding: -finding.level)
+    advice = list(dict.fromkeys(finding.advice for finding in found if finding.advice))[:3]
+    blocks = [  # (importance, the block in ever fewer bytes)
+        (0, [head_block(health, found)]), (3, [kinds_block(health, count) for count in (8, 4, 2)]),
+        (2, [tools_block(health, count) for count in (10, 5, 3)]), (2, [files_block(health, count) for count in (10, 5, 3)]),
+        (5, [repeats_block(health, count) for count in (6, 3, 1)]), (4, [waiting_block(health, record, count) for count in (4, 1)]),
+        (4, [rtk_block(health, record, coverage, count) for count in (4, 1)]), (6, [notes_block(health)]),
+        (5, [tokens_block(health, prices, count) for count in (6, 1)]), (1, [advice_block(health, advice), advice_block(health, advice[:1])]),
+    ]
+    return fit_blocks(blocks, limit)
+
+
+def fit_blocks(blocks, limit):
+    """The blocks that fit into `limit` bytes, the important ones first, in their own order. Each is given as long as it can be."""
+    chosen, room, lost = {}, limit - (90 if limit > 600 else 0), 0
+    for number in sorted(range(len(blocks)), key=lambda number: blocks[number][0]):
+        forms = [text for text in blocks[number][1] if text]
+        text = next((form for form in forms if len(utf8(form)) + 2 <= room), None)
+        if text is None and forms and number == 0:
+            text = clip(forms[-1], room)
+        if text is None:
+            lost += bool(forms)
+            continue
+        chosen[number] = text
+        room -= len(utf8(text)) + 2
+    parts = [chosen[number] for number in sorted(chosen)]
+    if lost and limit > 600:
+        parts.append(f"{counted(lost, 'section')} left out: call again with `maxBytes: 8000`.")
+    return clip("\n\n".join(parts), limit)
+
+
+def plain_name(text, limit):
+    """A name on one line, in few characters, that opens no code span."""
+    text = " ".join(text.replace("`", "'").split())
+    return text if len(text) <= limit else text[:limit - 1] + "…"
+
+
+def short_name(path, limit):
+    path = " ".join(path.replace("`", "'").split())
+    return path if len(path) <= limit else "…" + path[1 - limit:]
+
+
+def head_block(health, found):
+    level = max((finding.level for finding in found), default=0)
+    first, last = moment_text(health.first), moment_text(health.last)
+    span = f"{first} to {last[11:] if first[:10] == last[:10] else last} UTC" if first else "no times"
+    denials = sum(health.denied.values())
+    kinds = ((health.failed, "failed command"), (health.faults, "tool error"), (denials, "denial"), (health.model_errors, "model error"))
+    parts = ", ".join(counted(count, word) for count, word in kinds if count)
+    there = (health.conversation.compact, health.conversation.full)
+    compact, full = [size_of(size) if path else "missing" for path, size in zip(there, health.conversation.sizes)]
+    lines = [f"# Context health: {('healthy', 'warning', 'critical')[level]}",
+             f"Conversation {health.conversation.id}, {span}",
+             f"{counted(health.turns, 'user turn')}, {counted(health.model_calls, 'model call')}, {counted(health.calls, 'tool call')}, "
+             + counted(error_count(health), "error") + (f" ({parts})" if parts else ""),
+             f"Files: transcript.jsonl {compact}, transcript_full.jsonl {full}; text in live steps {size_of(health.bytes)}"]
+    reasons = [f"- {finding.reason}" for finding in found if finding.level]
+    reasons += [f"- Only the steps before {health.stopped} were read: there was no time for more."] if health.stopped is not None else []
+    return "\n".join(lines[:2]) + "\n\n" + "\n".join(reasons or ["- Nothing stands out."]) + "\n\n" + "\n".join(lines[2:])
+
+
+def moment_text(created):
+    return created[:16].replace("T", " ")
+
+
+def bar_chart(rows, whole, width):
+    """(label, bytes, detail) as bars; the longest stands for the first."""
+    most = max((size for _, size, _ in rows), default=0) or 1
+    wide = min(width, max((len(label) for label, _, _ in rows), default=0))
+    lines = []
+    for label, size, detail in rows:
+        share = f"{percent_of(size, whole) or '<1'}%"
+        lines.append(f"{label:<{wide}} {'#' * max(1, round(10 * size / most)):<10} {size_of(size):>8} {share:>4}  {detail}".rstrip())
+    return fence("\n".join(lines))
+
+
+def kinds_block(health, count):
+    kinds = sorted(health.kinds.items(), key=lambda item: (-item[1][1], item[0]))
+    if not kinds:
+        return ""
+    rows = []
+    for name, (steps, size, content, thinking, calls) in kinds[:count]:
+        parts = [f"{word} {size_of(value)}" for word, value in (("text", content), ("thinking", thinking), ("arguments", calls)) if value]
+        rows.append((plain_name(name, 22), size, counted(steps, "step") + (": " + ", ".join(parts) if len(parts) > 1 else "")))
+    rest = [size for _, (_, size, _, _, _) in kinds[count:]]
+    rows += [(counted(len(rest), "more kind"), sum(rest), "")] if rest else []
+    return "## Bytes by kind of step\n" + bar_chart(rows, health.bytes, 22)
+
+
+def tools_block(health, count):
+    rows = []
+    for name, cost in health.tools.ranked()[:count]:
+        where = f", largest {size_of(cost.largest)} at step {cost.step}" if cost.calls > 1 else f", step {cost.step}"
+        rows.append((plain_name(name, 30), cost.bytes, counted(cost.calls, "call") + (where if cost.step is not None else "")))
+    return "## Largest costs by tool (arguments and results)\n" + bar_chart(rows, health.bytes, 30) if rows else ""
+
+
+def files_block(health, count):
+    rows = []
+    for path, cost in health.files.ranked()[:count]:
+        uses = [counted(number, word) for number, word in ((cost.reads, "read"), (cost.changes, "change")) if number]
+        rows.append((short_name(path, 40), cost.bytes, ", ".join(uses)))
+    note = f"\nAnd {health.files.merged:,} smaller ones, {size_of(health.files.merged_bytes)} in all." if health.files.merged else ""
+    return "## Largest costs by file\n" + bar_chart(rows, health.bytes, 40) + note if rows else ""
+
+
+def repeats_block(health, count):
+    again = read_again(health)
+    if not again:
+        return ""
+    lines = [f"- {code(short_name(path, 70))}: {cost.reads} reads, {size_of(cost.read_bytes)}" for path, cost in again[:count]]
+    more = [f"- {len(again) - count} more"] if len(again) > count else []
+    return "\n".join(["## Read more than twice", *lines, *more])
+
+
+def waiting_block(health, record, count):
+    """Polling and tasks; nothing where there were neither."""
+    lines = []
+    if sum(health.checks.values()) or health.checks_denied:
+        kinds = ", ".join(f"{name} {number}" for name, number in health.checks.items() if number)
+        timer = f"; shortest timer {health.shortest_timer:g} s" if health.shortest_timer is not None else ""
+        lines.append(f"- Polling: {sum(health.checks.values())} ({kinds}), denied {health.checks_denied}, longest chain {health.longest}{timer}")
+    if health.crons:
+        lines.append("- Cron: " + ", ".join(code(text) for text in list(dict.fromkeys(health.crons))[:3]))
+    if isinstance(record.ledger, dict):
+        checks, strikes = [shown(record.ledger.get(key, 0), 20) for key in ("checks", "strikes")]
+        lines.append(f"- The hook's ledger: {checks} checks allowed, {strikes} strikes now")
+    elif record.ledger:
+        lines.append("- The hook's ledger of this conversation is not readable; it counts as empty.")
+    tasks = sorted(health.tasks.items())
+    for number, (kind, text, created, waits) in tasks[-count:]:
+        state = "waits for input" if waits else "no end in the transcript"
+        lines.append(f"- Never finished: task-{number} ({kind} of {moment_text(created)}, {state}): {code(plain_name(text, 60))}")
+    if len(tasks) > count:
+        lines.append(f"- Never finished: {len(tasks) - count + health.tasks_dropped} more tasks")
+    if not health.hook:
+        lines.append("- Foreground waits and files read by shell were not counted: there is no agy_hook.py to read commands with.")
+    return "\n".join(["## Waiting", *(lines or ["- No polling, no task left running."])])
+
+
+def began_later(health, record):
+    """Whether the hook's log begins after the conversation's last step."""
+    return record.since is not None and bool(health.last) and time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.since)) > health.last
+
+
+def hook_line(health, record, coverage):
+    if record.decisions or record.refused or record.faults:
+        said = [f"{guard} {decision} {count}" for (guard, decision), count in sorted(record.decisions.items())]
+        said += [f"{word} {count}" for word, count in (("refused rewrites", record.refused), ("faults", record.faults)) if count]
+        return "The hook's log on this conversation: " + ", ".join(said)
+    silent = "The hook logged nothing for this conversation" + ("" if record.there else " (it has no log yet)")
+    if began_later(health, record):
+        return f"{silent}: its log begins later, {time.strftime('%Y-%m-%d %H:%M', time.gmtime(record.since))} UTC"
+    if not hook_is_silent(health, record):
+        return f"{silent}, but its ledger or denials show that it ran"
+    if coverage.off:
+        silent += "; rewriting is switched off (`off` in agy_config.json, or AGY_OFF)"
+    if not health.turns:
+        return f"{silent}; hosts may not run hooks for subagents"
+    if coverage.missed and not coverage.off:
+        return f"{silent}: is it installed? `get_installation_status`"
+    return f"{silent}; calls without objection are not logged. Is it installed? `get_installation_status`"
+
+
+def rtk_block(health, record, coverage, count):
+    native = health.ran - health.through_rtk - health.rewrites_seen
+    lines = [f"- Commands run: {health.ran}; through rtk {health.through_rtk}, rewritten by the hook {health.rewrites_seen}, native {native}"]
+    missed, size = sum(cost.calls for _, cost in coverage.missed), sum(cost.bytes for _, cost in coverage.missed)
+    if not coverage.path:
+        lines.append("- rtk was not asked: " + ("it is not on this machine" if health.hook else "no agy_hook.py to find it with"))
+    elif coverage.asked:
+        limits = [f"{coverage.refused} rewrites the hook would refuse" if coverage.refused else "", "time ran out" if coverage.late else "",
+                  f"{coverage.secret} not asked, may hold secrets" if coverage.secret else ""]
+        lines.append(f"- Of {counted(coverage.asked, 'native command')} asked ({counted(coverage.runs, 'run')}) rtk would have rewritten "
+                     f"{len(coverage.missed)} ({counted(missed, 'run')}, {size_of(size)})" + "".join("; " + text for text in limits if text))
+        lines += [f"  - {code(plain_name(command, 70))} {cost.calls} x, {size_of(cost.bytes)}" for command, cost in coverage.missed[:count]]
+    elif coverage.secret:
+        lines.append(f"- {coverage.secret} native commands may hold secrets and were not put to rtk")
+    lines.append("- " + hook_line(health, record, coverage))
+    ours = sorted((guard, number) for guard, number in health.denied.items())
+    lines += ["- Denied calls: " + ", ".join(f"{plain_name(guard, 40)} {number}" for guard, number in ours)] if ours else []
+    lines += [f"- {record.broken} unreadable lines in the hook's log"] if record.broken else []
+    lines += [f"- {coverage.gain}"] if coverage.gain else []
+    return "\n".join(["## rtk and the hook", *lines])
+
+
+def notes_block(health):
+    lines = []
+    if health.cut:
+        lost = [counted(number, word) for number, word in ((health.cut_lines, "line"), (health.cut_bytes, "byte")) if number]
+        whose = f"{', '.join(lost)} that neither the model nor a transcript has"
+        lines.append(f"- Output of {counted(health.cut, 'command')} was cut by the host: {whose}.")
+    if health.spilled:
+        lines.append(f"- {counted(health.spilled, 'result')} spilled to disk instead of into the context (query_transcript, `field: output`).")
+    if health.codes:
+        lines.append("- Model errors by code: " + ", ".join(f"{code_} {number}" for code_, number in sorted(health.codes.items())))
+    if health.checkpoints:
+        since = size_of(health.since_checkpoint)
+        lines.append(f"- {counted(health.checkpoints, 'checkpoint')}: the host summarised what came before; text since the last: {since}.")
+    if health.skipped:
+        lines.append(f"- {counted(health.skipped, 'unreadable line')} skipped.")
+    return "\n".join(["## Also", *lines]) if lines else ""
+
+
+# Tokens and money.
+
+
+def price_of(model, prices):
+    """(name, price table) for a model: the exact name, else the longest configured prefix; (None, None) where there is none."""
+    names = [name for name in prices if isinstance(prices[name], dict) and (name == model or name and model.startswith(name))]
+    name = max(names, key=lambda name: (name == model, len(name)), default=None) if model else None
+    return name, prices[name] if name is not None else None
+
+
+def cost_of(usage, price):
+    """USD for the tokens recorded, or None where a price that is needed is missing or no number."""
+    total = 0.0
+    for key, field in (("input", "input_tokens"), ("cached_input", "cache_read_tokens"), ("output", "output_tokens")):
+        count, rate = getattr(usage, field), price.get(key)
+        if count and (not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate < 1e9):
+            return None
+        total += count * rate / 1e6 if count else 0.0
+    return total
+
+
+def dollars(value):
+    return f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
+
+
+def tokens_block(health, prices, count):
+    recorded = {name: usage for name, usage in health.usage.items() if usage.rows}
+    lines = []
+    if not recorded:
+        recorded[health.model] = estimated_usage(health)
+        lines.append(f"- About {estimated_tokens(health.bytes):,} tokens of text (estimate: bytes/4, none are recorded), each counted once; "
+                     "what is sent again with every call, the host's own prompt and images are not in it.")
+    rows = sum(usage.rows for usage in recorded.values())
+    for name, usage in list(recorded.items())[:count]:
+        if usage.rows:
+            said = f"{usage.input_tokens:,} input, {usage.cache_read_tokens:,} cached input, {usage.output_tokens:,} output"
+            whose = f" for {plain_name(name, 60)}" if name else ""
+            lines.append(f"- Recorded{whose}: {said} ({usage.rows} of {counted(health.model_calls, 'model call')})")
+        lines += price_lines(name, usage, prices, "" if rows else " (estimate)")
+    return "\n".join(["## Tokens and cost", *lines])
+
+
+def estimated_usage(health):
+    usage = Usage()
+    usage.output_tokens = estimated_tokens(health.model_bytes)
+    usage.input_tokens = estimated_tokens(health.bytes - health.model_bytes)
+    return usage
+
+
+def price_lines(model, usage, prices, mark):
+    if not prices:
+        return [f"- priced: no{' (' + plain_name(model, 60) + ')' if model else ''}: agy_config.json has no `prices`"]
+    if not model:
+        known = [(name, cost_of(usage, prices[name])) for name in sorted(prices) if isinstance(prices[name], dict)][:3]
+        could = ", ".join(f"{plain_name(name, 60)} {dollars(value)}{mark}" for name, value in known if value is not None)
+        return ["- priced: no: the transcript names no model" + (f"; it would be {could}" if could else "")]
+    name, price = price_of(model, prices)
+    cost = cost_of(usage, price) if price is not None else None
+    if cost is None:
+        why = "no price that fits in agy_config.json `prices`" if price is None else f"a price is missing in `prices`: {plain_name(name, 60)}"
+        return [f"- priced: no: {plain_name(model, 60)}, {why}"]
+    return [f"- priced: yes: {plain_name(model, 60)} {dollars(cost)}{mark}" + (f", at the prices of {plain_name(name, 60)}" if name != model else "")]
+
+
+def advice_block(health, advice):
+    if not advice:
+        advice = [f"Nothing has to change. To look closer: {call_text('read_transcript', health.conversation)}."]
+    return "\n".join(["## What to change", *[f"{number}. {text}" for number, text in enumerate(advice, 1)]])
 
 
 def digest(arguments, context):
@@ -4231,7 +5205,7 @@ def explain_text(found):
 TOOLS = (
     Tool("read_transcript", READ_TRANSCRIPT_TEXT, READ_TRANSCRIPT, read_transcript),
     Tool("query_transcript", QUERY_TRANSCRIPT_TEXT, QUERY_TRANSCRIPT, query_transcript),
-    # check_context_health
+    Tool("check_context_health", CHECK_CONTEXT_HEALTH_TEXT, CHECK_CONTEXT_HEALTH, check_context_health),
     # subagent_brief
     Tool("get_installation_status", "What of agy-context-saver is installed, registered and working on this machine, and how to mend what is not. "
          "Use when a hook or tool seems not to work.", {"type": "object", "properties": {}}, get_installation_status),
