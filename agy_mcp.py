@@ -2659,7 +2659,7 @@ def digest(arguments, context):
         end = digest_end(transcript, arguments)
         record = collect(transcript, end)
         look_ahead(record, transcript, end, arguments.get("before"))
-        notes = digest_notes(transcript, arguments, end) if arguments["maxBytes"] >= 600 else ""
+        notes = digest_notes(transcript, arguments, end)
         return digest_page(transcript.conversation, record, Focus(arguments.get("focus")), arguments["maxBytes"], notes)
 
 
@@ -2714,12 +2714,18 @@ def before_open_calls(transcript, end):
 
 
 def digest_notes(transcript, arguments, end):
-    """The lines at the end of a digest: what is not in it, and how a step is looked up."""
-    keep, conversation = arguments["keepTurns"], transcript.conversation
-    skipped = f" {transcript.skipped} unreadable line{'s' if transcript.skipped != 1 else ''} skipped." if transcript.skipped else ""
-    more = {} if arguments.get("before") is None else {"before": arguments["before"]}
-    return (f"---\nNot in it: step {end} and after: {call_text('read_transcript', conversation, lastTurns=keep, **more)}. [n] is a step; "
-            f"step {end} whole: {call_text('query_transcript', conversation, stepIndex=end)}.{skipped}")
+    """The lines at the end of a digest: what is not in it, and how a step is looked up; less of it where there is little room."""
+    conversation, more, notes = transcript.conversation, {}, []
+    if arguments.get("before") is not None:
+        more["before"] = arguments["before"]
+    if arguments["maxBytes"] >= 500:
+        call = call_text("read_transcript", conversation, lastTurns=arguments["keepTurns"], **more)
+        notes.append(f"Not in it: step {end} and after: {call}.")
+    if arguments["maxBytes"] >= 1000:
+        notes.append(f"[n] is a step; step {end} whole: {call_text('query_transcript', conversation, stepIndex=end)}.")
+    if transcript.skipped:
+        notes.append(f"{transcript.skipped} unreadable line{'s' if transcript.skipped != 1 else ''} skipped.")
+    return "---\n" + " ".join(notes) if notes else ""
 
 
 def collect(transcript, end=None, passages=None):
@@ -2743,6 +2749,9 @@ def look_ahead(record, transcript, end, before):
     for step, results in pair_results(transcript.steps(end, before)):
         ahead.take_outcomes(step, results)
     record.errors = {key: fault for key, fault in record.errors.items() if key in ahead.errors}
+    for key, fact in record.commands.items():
+        if key in ahead.commands:
+            fact.state += f" (in the kept turns {ahead.commands[key].state} [{ahead.commands[key].index}])"
 
 
 class Newest(dict):
@@ -3150,10 +3159,12 @@ def checkpoint_block(checkpoint, limit):
     if checkpoint is None:
         return ""
     head = f"## The host's own summary of the steps before {checkpoint.index}\n"
-    text = shorten(checkpoint.text, max(60, limit - len(head)))
-    while len(utf8(text)) + 2 * text.count("\n") > max(60, limit):  # the marks of the quotation
-        text = shorten(text, len(utf8(text)) * 3 // 4)
-    return head + "\n".join("> " + line for line in text.split("\n"))
+    room = size = max(60, limit - len(head))
+    while True:
+        quoted = "\n".join("> " + line for line in close_fences(shorten(checkpoint.text, size)).split("\n"))
+        if len(utf8(quoted)) <= room or size < 20:
+            return head + quoted
+        size -= max(4, len(utf8(quoted)) - room)
 
 
 def digest_parts(conversation, record, focus, unit):
@@ -3358,7 +3369,7 @@ is asked. Other task ids or words reset nothing.
 
 ## Reading
 - Search first, then read the part: `view_file` with `StartLine` and `EndLine`, at most 150 lines. Read a file again only after it changed.
-- Where rtk is installed: `rtk grep -n PATTERN DIR`, `rtk find DIR -name '*.py'`, `rtk ls DIR`, `rtk read -n --head-lines 150 FILE`; a bare `rtk \
+- Where rtk is installed: `rtk grep -rn -m 20 PATTERN DIR`, `rtk find DIR -name '*.py'`, `rtk ls DIR`, `rtk read -n --head-lines 150 FILE`; a bare `rtk \
 read FILE` prints all of it. Elsewhere: `grep -n`, `sed -n '1,150p' FILE`.
 - Other commands need no rtk in front: the hook puts it there.
 
@@ -3417,7 +3428,7 @@ def aside_text(question, conversation, check=None):
     passages = Passages(question)
     with Transcript(conversation, check) as transcript:
         record = collect(transcript, None, passages)
-    head = BTW.replace("\n", " ").strip() + f"\n\n## Question\n> {question}"
+    head = BTW.replace("\n", " ").strip() + f"\n\n## Question\n\"{question}\""
     found = passages.text(1800)
     room = BTW_LIMIT - len(utf8(head)) - len(utf8(found)) - 4
     page = digest_page(conversation, record, Focus(" ".join(passages.words)), min(room, 4000), "")
