@@ -2990,10 +2990,11 @@ def covers_command(passed, failed):
 
 
 def command_failed(command, key, exit_code, output):
-    """Whether a command failed. A search that found nothing did not; a test run behind a pipe did if it says so."""
+    """Whether a command failed. A search that found nothing did not; a test run whose exit code is not its own did if it says so."""
     import re
     if exit_code in (None, 0):
-        return "|" in command and bool(re.search(TESTING, key)) and bool(re.search(r"\b[1-9]\d* (failed|failures?)\b", output[-2000:]))
+        hidden = exit_code is None or "|" in command or ";" in command
+        return hidden and bool(re.search(TESTING, key)) and bool(re.search(r"\b[1-9]\d* (failed|failures?)\b", output[-2000:]))
     return not (exit_code == 1 and key.split(" ")[0] in SEARCHING)
 
 
@@ -3004,7 +3005,7 @@ def output_lines(output):
 
 
 def last_line(output):
-    lines = output_lines(output)
+    lines = output_lines(output[-4000:])
     return lines[-1][:200] if lines else ""
 
 
@@ -3028,6 +3029,8 @@ def shell_files(command, cwd):
     """(changed, path) of the files that a plain command line reads whole or writes: what cat, head or rtk read name, what > and sed -i write."""
     import shlex
     head = command[:2000].split("\n")[0]
+    if not any(word in head for word in READERS + ("read ", "sed ", ">")):
+        return []
     words = shlex.shlex(head, posix=True, punctuation_chars=True)
     words.whitespace_split, words.commenters = True, ""
     try:
@@ -3369,8 +3372,8 @@ is asked. Other task ids or words reset nothing.
 
 ## Reading
 - Search first, then read the part: `view_file` with `StartLine` and `EndLine`, at most 150 lines. Read a file again only after it changed.
-- Where rtk is installed: `rtk grep -rn -m 20 PATTERN DIR`, `rtk find DIR -name '*.py'`, `rtk ls DIR`, `rtk read -n --head-lines 150 FILE`; a bare `rtk \
-read FILE` prints all of it. Elsewhere: `grep -n`, `sed -n '1,150p' FILE`.
+- Where rtk is installed: `rtk grep -rn -m 20 PATTERN DIR`, `rtk find DIR -name '*.py'`, `rtk ls DIR`, `rtk read -n --head-lines 150 FILE`; a bare \
+`rtk read FILE` prints all of it. Elsewhere: `grep -n`, `sed -n '1,150p' FILE`.
 - Other commands need no rtk in front: the hook puts it there.
 
 ## Transcripts
