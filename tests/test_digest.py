@@ -4,11 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from transcripts import QUIRKS, SESSIONS, add, add_quirk, add_sessions, brain, result, row, user
 
 import agy_mcp
+from transcripts import QUIRKS, SESSIONS, add, add_quirk, add_sessions, brain, result, row, user
 
 GOLDEN = Path(__file__).resolve().parent / "data" / "golden"
 NAME = "c0ffee00-0000-4000-8000-000000000001"
@@ -310,8 +308,6 @@ def test_sizes(rows, limit, tmp_path):
     assert "[0] " in text or rows is CHECKPOINT
 
 
-WORDS = st.text(st.sampled_from("ab \n`~#-*>.:|[]é日\ud800\0\u2028\r") | st.characters(), max_size=300)
-ROWS = st.lists(st.tuples(st.sampled_from(["user", "said", "ran", "failed", "view", "change", "task", "end", "checkpoint", "odd"]), WORDS), max_size=25)
 MAKE = {
     "user": lambda i, t: [user(i, t)], "said": lambda i, t: [row(i, t)], "ran": lambda i, t: ran(i, t, len(t) % 3, t),
     "failed": lambda i, t: failed(i, "view_file", t, AbsolutePath=t), "view": lambda i, t: viewed(i, t), "change": lambda i, t: changed(i, t),
@@ -321,20 +317,26 @@ MAKE = {
 }
 
 
-@settings(max_examples=60, deadline=None)
-@given(ROWS, st.integers(300, 3000), WORDS)
-def test_any_transcript(tmp_path_factory, parts, limit, focus):
-    home, rows, index = tmp_path_factory.mktemp("home"), [], 0
-    for kind, text in parts:
-        rows += MAKE[kind](index, text)
-        index = rows[-1]["step_index"] + 1
-    add(home, [json.dumps(one).encode() + b"\n" for one in rows + [user(index, "the newest")]])
-    text = said_by(digest, home, maxBytes=limit, focus=focus)
-    assert is_valid(text, limit) or "nothing to digest" in text
-    assert text == said_by(digest, home, maxBytes=limit, focus=focus)
-    os.environ["HOME"] = str(home)
-    asked = said_by(agy_mcp.btw, {"question": focus}, Call())
-    assert len(asked.encode("utf-8", "replace")) <= 6000 and not agy_mcp.open_fence(asked)
+def test_any_transcript(tmp_path_factory, monkeypatch):
+    hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+    from hypothesis import strategies as st
+    words = st.text(st.sampled_from("ab \n`~#-*>.:|[]\xe9\u65e5\ud800\0\u2028\r") | st.characters(), max_size=300)
+
+    @hypothesis.settings(max_examples=60, deadline=None, database=None)
+    @hypothesis.given(st.lists(st.tuples(st.sampled_from(sorted(MAKE)), words), max_size=25), st.integers(300, 3000), words)
+    def check(parts, limit, focus):
+        home, rows, index = tmp_path_factory.mktemp("home"), [], 0
+        for kind, text in parts:
+            rows += MAKE[kind](index, text)
+            index = rows[-1]["step_index"] + 1
+        add(home, [json.dumps(one).encode() + b"\n" for one in rows + [user(index, "the newest")]])
+        monkeypatch.setenv("HOME", str(home))
+        text = said_by(digest, home, maxBytes=limit, focus=focus)
+        assert is_valid(text, limit) or "nothing to digest" in text
+        assert text == said_by(digest, home, maxBytes=limit, focus=focus)
+        asked = said_by(agy_mcp.btw, {"question": focus}, Call())
+        assert len(asked.encode("utf-8", "replace")) <= 6000 and not agy_mcp.open_fence(asked)
+    check()
 
 
 def test_what_is_remembered_is_bounded(tmp_path):

@@ -1,10 +1,10 @@
 """Real MCP clients against the digest, the brief, the prompts and the rules of the product."""
 import pytest
-from mcp_process import PRODUCT
 from test_mcp_clients import CLIENTS, talk
-from transcripts import SESSIONS, add_sessions
 
 import agy_mcp
+from mcp_process import PRODUCT
+from transcripts import SESSIONS, add_sessions
 
 pytestmark = pytest.mark.contract
 PARENT = SESSIONS["three_turns_parent"]
