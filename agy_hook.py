@@ -1591,7 +1591,7 @@ GUARDS.append(Guard("internal-state", ("run_command", "view_file", "list_dir", "
 # word, a start behind the end, a folder, and text that is not UTF-8 are errors of its own and left to it.
 MOST_LINES, MOST_BYTES, MOST_ENTRIES = 150, 16384, 60
 MOST_COUNTED, MOST_SEARCHED, MOST_WALKED = 1 << 24, 1 << 22, 2000  # bytes before a slice, bytes searched, entries looked at
-INSTRUCTIONS = ("skill.md", "agents.md", "gemini.md", "claude.md")
+GUIDES = ("skill.md", "agents.md", "gemini.md", "claude.md")
 NOT_SEARCHED = ("node_modules", "__pycache__")  # and hidden ones: the host's searches leave them out
 GLOBS, REGEXES = frozenset("*?[{"), frozenset("\\.[]{}()*+?^$|")
 
@@ -1617,7 +1617,7 @@ def is_free(path, call, world):
     for one in (path.lower(), real_path(path, world.links).lower()):
         inside = [one[len(brain):].split("/")[1:2] for brain in brains if one.startswith(brain)]
         inside += [one[len(artifacts):].split("/")[:1]] if artifacts != "/" and (one + "/").startswith(artifacts) else []
-        if one.rpartition("/")[2] in INSTRUCTIONS or "/.agents/" in one + "/" or "/.system_generated/" in one + "/" \
+        if one.rpartition("/")[2] in GUIDES or "/.agents/" in one + "/" or "/.system_generated/" in one + "/" \
                 or [part for part in inside if part != ["scratch"]] or (one + "/").startswith(world.home.lower() + "/.gemini/config/"):
             return True
     return False

@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from mcp_process import PRODUCT, Process
-from transcripts import DATA, LOGS, QUIRKS, SESSIONS, add, add_quirk, add_sessions, brain, result, row, user
 
 import agy_mcp
+from mcp_process import PRODUCT, Process
+from transcripts import DATA, LOGS, QUIRKS, SESSIONS, add, add_quirk, add_sessions, brain, result, row, user
 
 GOLDEN = DATA / "golden"
 NAME = "c0ffee00-0000-4000-8000-000000000001"

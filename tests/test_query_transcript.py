@@ -5,10 +5,10 @@ import re
 import time
 
 import pytest
-from mcp_process import PRODUCT, Process
-from transcripts import QUIRKS, SESSIONS, Context, add, add_quirk, add_sessions, assert_markdown, brain, calls_in, descriptors, result, row, user
 
 import agy_mcp
+from mcp_process import PRODUCT, Process
+from transcripts import QUIRKS, SESSIONS, Context, add, add_quirk, add_sessions, assert_markdown, brain, calls_in, descriptors, result, row, user
 
 PARENT, TASKS, CHILD = SESSIONS["three_turns_parent"], SESSIONS["background_tasks"], SESSIONS["three_turns_subagent"]
 ALL = ["all"]
