@@ -215,17 +215,12 @@ class Scanner:
             if self.items > MOST_ITEMS or self.level > MOST_LEVELS:
                 self.unread = i if self.unread is None else self.unread
                 return out, self.size
-            if c in BLANKS or c == "\r" and text[i + 1:i + 2] in ("\n", ""):
-                i += 1
+            behind = self.skip(i, out) if c != "(" or not first else self.arithmetic_command(i, out)
+            if behind > i:
+                i = behind
             elif c == "\n":
                 out.append(("op", "\n", None))
                 i, first = self.heredocs(i + 1, bodies, out), True
-            elif c == "\\" and (text.startswith("\n", i + 1) or text.startswith("\r\n", i + 1)):
-                i = text.index("\n", i) + 1
-            elif c == "#":
-                end = text.find("\n", i)
-                out.append(("comment", text[i:end if end >= 0 else self.size], None))
-                i = end if end >= 0 else self.size
             elif c == ")" and closer == ")" and not opened and not (cases and cases[-1] == "pattern"):
                 return out, i + 1
             elif c not in BREAKS or c in "<>" and text[i + 1:i + 2] == "(":
@@ -239,23 +234,44 @@ class Scanner:
                 first = raw in OPENERS and first
             elif c in "<>" or c == "&" and text[i + 1:i + 2] == ">":
                 i = self.redirect(i, i + (c == "&"), out, bodies)
-            elif c == "(" and first and text[i + 1:i + 2] == "(" and self.arithmetic:
-                start, (inner, i) = i, self.arithmetics(i + 2)
-                if i > start:
-                    out.append(("word", text[start:i], (("any", inner),)))
-                else:
-                    i = start
             else:
                 op = next((o for o in OPERATORS if text.startswith(o, i)), c)
-                if cases and cases[-1] == "pattern" and op == ")":
-                    cases[-1] = "body"
-                elif cases and cases[-1] == "body" and op in (";;", ";&", ";;&"):
-                    cases[-1] = "pattern"
-                elif op in ("(", ")") and not (cases and cases[-1] == "pattern"):
-                    opened += 1 if op == "(" else -1
                 out.append(("op", op, None))
+                opened += self.follow_operator(op, cases)
                 i, first = i + len(op), True
         return out, i
+
+    def skip(self, i, out):
+        """Behind the blank, joined line or comment at i; i itself where there is none."""
+        text = self.text
+        if text[i] == "#":
+            end = text.find("\n", i)
+            out.append(("comment", text[i:end if end >= 0 else self.size], None))
+            return end if end >= 0 else self.size
+        if text[i] in BLANKS or text[i] == "\r" and text[i + 1:i + 2] in ("\n", ""):
+            return i + 1
+        if text[i] == "\\" and (text.startswith("\n", i + 1) or text.startswith("\r\n", i + 1)):
+            return text.index("\n", i) + 1
+        return i
+
+    def arithmetic_command(self, i, out):
+        """Behind the (( )) at i, which is kept as one word; i itself where these are two subshells."""
+        inner, end = self.arithmetics(i + 2) if self.arithmetic and self.text.startswith("((", i) else (None, 0)
+        if end:
+            out.append(("word", self.text[i:end], (("any", inner),)))
+        return end or i
+
+    @staticmethod
+    def follow_operator(op, cases):
+        """By how many the open subshells change. In `case`, a closing parenthesis ends a pattern, and ;; begins one."""
+        inside = cases[-1] if cases else ""
+        if inside == "pattern" and op == ")":
+            cases[-1] = "body"
+        elif inside == "body" and op in (";;", ";&", ";;&"):
+            cases[-1] = "pattern"
+        elif inside != "pattern":
+            return {"(": 1, ")": -1}.get(op, 0)
+        return 0
 
     @staticmethod
     def follow_case(raw, first, cases):
