@@ -5,6 +5,9 @@ Copy this file into ~/.gemini/antigravity and name it in ~/.gemini/config/hooks.
 
     bytes -> Call -> guards -> Decision -> bytes
 
+Sections, from top to bottom: what both scripts share; records and JSON; reading shell commands; paths and files; the guards' functions; the
+ledger and the state of tasks; the guard table; rewriting through RTK and the check of its answers; the edge and main.
+
 Whatever comes in, exactly one object with the keys decision, reason and overwrite goes out, and the exit code is 0: on some hosts anything
 else denies every tool call (host.md §2). It runs before every tool call, so a test counts what is imported and opened: os, re, json,
 subprocess and collections each cost a good part of a bare interpreter start, and are not imported on the common path.
@@ -1211,10 +1214,6 @@ def file_kind(path, look=posix.stat):
 
 
 # ---- Guards ---------------------------------------------------------------------------------------------------------------------------
-# id: as in "off" and AGY_OFF. tools: names it looks at, () for all. function(call, world) -> Decision or None. stops and passes: example
-# calls, (tool, args) or a command line, that the tests run. Every guard is appended to GUARDS below its function.
-Guard = record("Guard", "id tools function stops passes")
-GUARDS = []
 STRICTNESS = {"allow": 0, "ask": 1, "force_ask": 2, "deny": 3}
 REASON_BYTES = 400
 
@@ -1237,28 +1236,6 @@ def decision_of(verdict, guard, text):
     if len(data) > REASON_BYTES:
         data = data[:REASON_BYTES - 3].decode("utf-8", "ignore").encode() + b"..."
     return Decision(verdict, data.decode(), None, guard)
-
-
-def switched_off(world):
-    """The ids that the configuration ("off") and AGY_OFF (separated by commas or blanks) switch off."""
-    named = world.env.get("AGY_OFF", "").replace(",", " ").split()
-    return set(named + [item for item in world.config.get("off", ()) if isinstance(item, str)])
-
-
-def run_guards(call, world, guards=None):
-    """The strictest Decision of all guards, the first of equals, or None. A guard that fails asks: neither a silent pass nor a brick wall."""
-    verdict, off = None, switched_off(world)
-    for guard in GUARDS if guards is None else guards:
-        if guard.id in off or guard.tools and call.tool not in guard.tools:
-            continue
-        try:
-            found = guard.function(call, world)
-        except Exception as error:
-            found = ask(guard.id, f"this guard failed ({type(error).__name__}: {str(error)[:120]}); check the call yourself, or put"
-                                  f' "off": ["{guard.id}"] into ~/.gemini/antigravity/agy_config.json')
-        if found and (verdict is None or STRICTNESS[found.decision] > STRICTNESS[verdict.decision]):
-            verdict = found
-    return verdict
 
 
 # guard: internal-state
@@ -1592,15 +1569,6 @@ def deny_internal(rest, call):
                                   '{"stepIndex": N, "field": "output"}.')
 
 
-GUARDS.append(Guard("internal-state", ("run_command", "view_file", "list_dir", "grep_search", "find_by_name", "write_to_file", "replace_file_content",
-                                        "multi_replace_file_content", "call_mcp_tool", "view_file_outline", "view_code_item", "codebase_search",
-                                        "read_file", "read_many_files"), internal_state, (
-    ("view_file", {"AbsolutePath": "{SG}/logs/transcript.jsonl", "StartLine": 1, "EndLine": 5}), "cat {SG}/logs/transcript.jsonl | head -5",
-    "grep -r error {HOME}/.gemini/antigravity/brain", "cd {BRAIN} && ls -R", "rtk read {SG}/tasks/task-8.log"), (
-    ("view_file", {"AbsolutePath": "{SG}/steps/15/output.txt", "StartLine": 1, "EndLine": 100}), "rtk read {SG}/tasks/task-2.log",
-    'git commit -m "guard .system_generated/ from reads"', "ls ~/.gemini/config", "grep -r .system_generated docs")))
-
-
 # guard: bounded-reads
 # What a native read or search would show is measured before it is denied. What the host makes of the arguments was seen on its harness:
 # EndLine alone begins at line 1, line 0 is line 1, a line behind the end is the last one, ContentOffset counts bytes; a negative number, a
@@ -1846,14 +1814,6 @@ LINE_ARGUMENTS = {"view_file": ("StartLine", "EndLine"), "read_file": ("offset",
 MEASURES = {"view_file": (("AbsolutePath",), ("file",), judge_read), "read_file": (("absolute_path", "file_path", "path"), ("file",), judge_read),
             "list_dir": (("DirectoryPath",), ("folder",), judge_list), "find_by_name": (("SearchDirectory",), ("folder",), judge_find),
             "grep_search": (("SearchPath", "SearchDirectory"), ("file", "folder"), judge_grep)}
-GUARDS.append(Guard("bounded-reads", tuple(MEASURES), bounded_reads, (
-    ("view_file", {"AbsolutePath": "{WS}/src/big.py"}), ("view_file", {"AbsolutePath": "{WS}/src/big.py", "StartLine": 100, "EndLine": 250}),
-    ("list_dir", {"DirectoryPath": "{WS}/many"}), ("find_by_name", {"SearchDirectory": "{WS}", "Pattern": "*.py"}),
-    ("grep_search", {"SearchPath": "{WS}", "Query": "def f1", "MatchPerLine": True})), (
-    ("view_file", {"AbsolutePath": "{WS}/src/big.py", "StartLine": 1, "EndLine": 150}), ("view_file", {"AbsolutePath": "{WS}/src/exact.txt"}),
-    ("view_file", {"AbsolutePath": "{WS}/AGENTS.md"}), ("view_file", {"AbsolutePath": "{WS}/logo.png"}), ("list_dir", {"DirectoryPath": "{WS}/few"}),
-    ("grep_search", {"SearchPath": "{WS}/few", "Query": "x", "MatchPerLine": True}), "cat {WS}/src/big.py")))
-
 
 
 # Which files a call changes: for the guards evaluation and own-files. The hows: "writes", "deletes", "moves" (gone from there), "reverts" (a
@@ -2345,14 +2305,6 @@ def runs_evaluator(command, call, world):
     return any(evaluation_file(path, call, world)[1] for path in paths if path)
 
 
-GUARDS.append(Guard("evaluation", ("run_command", *WRITE_TOOLS), evaluation, (
-    ("write_to_file", {"TargetFile": "{WS}/ground_truth/answers.json", "CodeContent": "x"}),
-    "cp /tmp/x ground_truth/answers.json", "sed -i 's/0/1/' ground_truth/answers.json", "python3 benchmarks/run.py && rm benchmarks/task_01.json",
-), (
-    ("write_to_file", {"TargetFile": "{WS}/src/small.py", "CodeContent": "x"}),
-    "cat ground_truth/answers.json > /tmp/y", "cp ground_truth/answers.json /tmp/", 'git commit -m "rm ground_truth/answers.json"',
-)))
-
 # guard: own-files
 OWN_NAMES = frozenset(("agy_hook.py", "agy_mcp.py", "agy_config.json", "hooks.json", "mcp_config.json"))
 OWN_FOLDERS = ("", "/config", "/config/plugins", *["/" + name for name in DATA_FOLDERS])  # below ~/.gemini
@@ -2398,15 +2350,6 @@ def holds_own(path, how, world):
         return any((folder + "/").startswith(low + "/") for folder in owned) or any(
             is_own(top + name) and file_kind(top + name) for top in (path + "/", path + "/.agents/") for name in OWN_NAMES)
     return how != "writes" and low in owned
-
-
-GUARDS.append(Guard("own-files", ("run_command", *WRITE_TOOLS), own_files, (
-    ("write_to_file", {"TargetFile": "{HOME}/.gemini/config/hooks.json", "CodeContent": "x"}),
-    "rm -rf ~/.gemini/antigravity/agy_state", "cp agy_hook.py ~/.gemini/antigravity/", "mv ~/.gemini /tmp/x",
-), (
-    ("write_to_file", {"TargetFile": "{WS}/agy_hook.py", "CodeContent": "x"}),
-    "python3 ~/.gemini/antigravity/agy_mcp.py status", "cat ~/.gemini/config/hooks.json", "cp ~/.gemini/config/hooks.json /tmp/",
-)))
 
 
 # ---- The ledger and the state of tasks ------------------------------------------------------------------------------------------------
@@ -2888,14 +2831,76 @@ def script_pause(script):
     return FOREVER if total and any(loop in script for loop in ("while True", "while 1", "while not ")) else total
 
 
-GUARDS.append(Guard("polling", ("manage_task", "manage_subagents", "command_status", "schedule", "run_command"), polling, stops=[
-    ("schedule", {"DurationSeconds": "10", "Prompt": "check on the background task", "TimerCondition": "task-8"}),
-    ("schedule", {"CronExpression": "*/10 * * * * *", "Prompt": "poll the running job"}),
-], passes=[
-    ("manage_task", {"Action": "status", "TaskId": "task-8"}), ("manage_task", {"Action": "kill", "TaskId": "task-8"}),
-    ("schedule", {"DurationSeconds": "5", "Prompt": "Remind the user to review the pull request"}),
-    "sleep 2 && curl -s localhost:8080", "timeout 60 sh -c 'until curl -sf localhost:8080; do sleep 1; done'",
-]))
+# ---- The guard table ------------------------------------------------------------------------------------------------------------------
+# id: as in the configuration's "off" and in AGY_OFF. tools: the names it looks at. function(call, world) -> Decision or None. stops, passes:
+# example calls, (tool, arguments) or a command line, that the tests run.
+Guard = record("Guard", "id tools function stops passes")
+GUARDS = [
+    Guard("internal-state", (
+        "run_command", "view_file", "list_dir", "grep_search", "find_by_name", "write_to_file", "replace_file_content", "multi_replace_file_content",
+        "call_mcp_tool", "view_file_outline", "view_code_item", "codebase_search", "read_file", "read_many_files",
+    ), internal_state, stops=(
+        ("view_file", {"AbsolutePath": "{SG}/logs/transcript.jsonl", "StartLine": 1, "EndLine": 5}), "cat {SG}/logs/transcript.jsonl | head -5",
+        "grep -r error {HOME}/.gemini/antigravity/brain", "cd {BRAIN} && ls -R", "rtk read {SG}/tasks/task-8.log",
+    ), passes=(
+        ("view_file", {"AbsolutePath": "{SG}/steps/15/output.txt", "StartLine": 1, "EndLine": 100}), "rtk read {SG}/tasks/task-2.log",
+        'git commit -m "guard .system_generated/ from reads"', "ls ~/.gemini/config", "grep -r .system_generated docs",
+    )),
+    Guard("bounded-reads", tuple(MEASURES), bounded_reads, stops=(
+        ("view_file", {"AbsolutePath": "{WS}/src/big.py"}), ("view_file", {"AbsolutePath": "{WS}/src/big.py", "StartLine": 100, "EndLine": 250}),
+        ("list_dir", {"DirectoryPath": "{WS}/many"}), ("find_by_name", {"SearchDirectory": "{WS}", "Pattern": "*.py"}),
+        ("grep_search", {"SearchPath": "{WS}", "Query": "def f1", "MatchPerLine": True}),
+    ), passes=(
+        ("view_file", {"AbsolutePath": "{WS}/src/big.py", "StartLine": 1, "EndLine": 150}), ("view_file", {"AbsolutePath": "{WS}/src/exact.txt"}),
+        ("view_file", {"AbsolutePath": "{WS}/AGENTS.md"}), ("view_file", {"AbsolutePath": "{WS}/logo.png"}),
+        ("list_dir", {"DirectoryPath": "{WS}/few"}), ("grep_search", {"SearchPath": "{WS}/few", "Query": "x", "MatchPerLine": True}),
+        "cat {WS}/src/big.py",
+    )),
+    Guard("evaluation", ("run_command", *WRITE_TOOLS), evaluation, stops=(
+        ("write_to_file", {"TargetFile": "{WS}/ground_truth/answers.json", "CodeContent": "x"}), "cp /tmp/x ground_truth/answers.json",
+        "sed -i 's/0/1/' ground_truth/answers.json", "python3 benchmarks/run.py && rm benchmarks/task_01.json",
+    ), passes=(
+        ("write_to_file", {"TargetFile": "{WS}/src/small.py", "CodeContent": "x"}), "cat ground_truth/answers.json > /tmp/y",
+        "cp ground_truth/answers.json /tmp/", 'git commit -m "rm ground_truth/answers.json"',
+    )),
+    Guard("own-files", ("run_command", *WRITE_TOOLS), own_files, stops=(
+        ("write_to_file", {"TargetFile": "{HOME}/.gemini/config/hooks.json", "CodeContent": "x"}), "rm -rf ~/.gemini/antigravity/agy_state",
+        "cp agy_hook.py ~/.gemini/antigravity/", "mv ~/.gemini /tmp/x",
+    ), passes=(
+        ("write_to_file", {"TargetFile": "{WS}/agy_hook.py", "CodeContent": "x"}), "python3 ~/.gemini/antigravity/agy_mcp.py status",
+        "cat ~/.gemini/config/hooks.json", "cp ~/.gemini/config/hooks.json /tmp/",
+    )),
+    Guard("polling", ("manage_task", "manage_subagents", "command_status", "schedule", "run_command"), polling, stops=(
+        ("schedule", {"DurationSeconds": "10", "Prompt": "check on the background task", "TimerCondition": "task-8"}),
+        ("schedule", {"CronExpression": "*/10 * * * * *", "Prompt": "poll the running job"}),
+    ), passes=(
+        ("manage_task", {"Action": "status", "TaskId": "task-8"}), ("manage_task", {"Action": "kill", "TaskId": "task-8"}),
+        ("schedule", {"DurationSeconds": "5", "Prompt": "Remind the user to review the pull request"}),
+        "sleep 2 && curl -s localhost:8080", "timeout 60 sh -c 'until curl -sf localhost:8080; do sleep 1; done'",
+    )),
+]
+
+
+def switched_off(world):
+    """The ids that the configuration ("off") and AGY_OFF (separated by commas or blanks) switch off."""
+    named = world.env.get("AGY_OFF", "").replace(",", " ").split()
+    return set(named + [item for item in world.config.get("off", ()) if isinstance(item, str)])
+
+
+def run_guards(call, world, guards=None):
+    """The strictest Decision of all guards, the first of equals, or None. A guard that fails asks: neither a silent pass nor a brick wall."""
+    verdict, off = None, switched_off(world)
+    for guard in GUARDS if guards is None else guards:
+        if guard.id in off or guard.tools and call.tool not in guard.tools:
+            continue
+        try:
+            found = guard.function(call, world)
+        except Exception as error:
+            found = ask(guard.id, f"this guard failed ({type(error).__name__}: {str(error)[:120]}); check the call yourself, or put"
+                                  f' "off": ["{guard.id}"] into ~/.gemini/antigravity/agy_config.json')
+        if found and (verdict is None or STRICTNESS[found.decision] > STRICTNESS[verdict.decision]):
+            verdict = found
+    return verdict
 
 
 # ---- Rewriting ------------------------------------------------------------------------------------------------------------------------

@@ -262,7 +262,7 @@ def test_one_pair_of_json_quotes_is_taken_off_enums(given, want):
 
 @pytest.mark.parametrize("cwd, workspaces, want", [
     ("/w", ["/x"], "/w"), (None, ["/x"], "/x"), ("", ["/x", "/y"], "/x"), (None, [], None), (None, None, None), (5, [None, "/y"], "/y"),
-    ("sub", ["/x"], "/x/sub"), ("sub", [], "sub"), ("~/w", [], "/home/dev/w"), ("C:\\w", [], "C:/w"),
+    ("sub", ["/x"], "/x/sub"), ("sub", [], None), ("~/w", [], "/home/dev/w"), ("C:\\w", [], "C:/w"),
 ])
 def test_the_folder_a_command_runs_in(cwd, workspaces, want):
     payload = {"toolCall": {"name": "run_command", "args": {"Cwd": cwd}}, "workspacePaths": workspaces}
