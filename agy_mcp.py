@@ -2780,11 +2780,21 @@ def own_hook():
     """agy_hook.py beside this file, else the installed one, as a module: its reading of shell commands is used. None where there is none."""
     site = this_site()
     for folder in (site.source, data_folder(site)):
-        try:
-            return load_hook(read_file(folder + "/agy_hook.py") or 1)
-        except Exception:
-            continue
+        source = read_file(folder + "/agy_hook.py")
+        module = OWN_HOOK.get(source)
+        if source and module is None:
+            try:
+                module = load_hook(source)
+            except Exception:
+                continue
+            OWN_HOOK.clear()
+            OWN_HOOK[source] = module
+        if module:
+            return module
     return None
+
+
+OWN_HOOK = {}  # its bytes -> the module: compiling it takes longer than a usual transcript
 
 
 def counted_steps(transcript, health, context):
