@@ -2780,11 +2780,21 @@ def own_hook():
     """agy_hook.py beside this file, else the installed one, as a module: its reading of shell commands is used. None where there is none."""
     site = this_site()
     for folder in (site.source, data_folder(site)):
-        try:
-            return load_hook(read_file(folder + "/agy_hook.py") or 1)
-        except Exception:
-            continue
+        source = read_file(folder + "/agy_hook.py")
+        module = OWN_HOOK.get(source)
+        if source and module is None:
+            try:
+                module = load_hook(source)
+            except Exception:
+                continue
+            OWN_HOOK.clear()
+            OWN_HOOK[source] = module
+        if module:
+            return module
     return None
+
+
+OWN_HOOK = {}  # its bytes -> the module: compiling it takes longer than a usual transcript
 
 
 def counted_steps(transcript, health, context):
@@ -3167,16 +3177,16 @@ def ask_coverage(health, context):
         coverage.late = left <= 0 and coverage.asked < SAMPLE
         if coverage.asked >= SAMPLE or left <= 0:
             break
-        ask_one(health, coverage, command, cost, word, left)
+        ask_one(world, hook, coverage, command, cost, word, left)
     context.check()
     coverage.gain = gain_sentence(run_bounded([path, "gain", "--format", "json"], health.home, ONE_SECOND)[1])
     return coverage
 
 
-def ask_one(health, coverage, command, cost, word, left):
-    folder = cost.folder if os.path.isabs(cost.folder) and os.path.isdir(cost.folder) else health.home
+def ask_one(world, hook, coverage, command, cost, word, left):
+    folder = cost.folder if os.path.isabs(cost.folder) and os.path.isdir(cost.folder) else world.home
     try:
-        if "\0" in command or health.hook.holds_secret(command):
+        if "\0" in command or hook.holds_secret(command):
             coverage.secret += 1
             return
         code, text = run_bounded([coverage.path, "rewrite", "--", command], folder, min(ONE_SECOND, left))
@@ -3184,7 +3194,7 @@ def ask_one(health, coverage, command, cost, word, left):
         coverage.asked += 1
         coverage.runs += cost.calls
         if code in (0, 3) and text.strip() and text != command:
-            refused, text = health.hook.check_rewrite(command, text, word, folder)
+            refused, text = hook.check_rewrite(command, text, word, folder, world)
             coverage.refused += bool(refused)
             if not refused and text != command:
                 coverage.missed.append((command, cost))
