@@ -180,6 +180,14 @@ def test_a_search_in_parts_finds_what_a_whole_reading_finds(home, monkeypatch):
             assert hits(query(query=word, maxResults=3, **arguments)) == want[:3], word
 
 
+def test_what_a_rewind_killed_is_not_found_in_the_last_part(home, monkeypatch):
+    """The part that is searched first holds the end of the old run and the new run, but not where the new one begins anew."""
+    add(home, [row(n, "old word") for n in range(200)] + [user(165, "new word"), row(166, "new word")])
+    for tail in range(600, 9000, 300):
+        monkeypatch.setattr(agy_mcp, "SEARCH_TAILS", (tail, 1 << 62))
+        assert hits(query(query="word", maxResults=4)) == [166, 165, 164, 163], tail
+
+
 # Patterns
 
 
