@@ -378,7 +378,7 @@ FAULTS = [  # (arguments, what the error says)
     ({"stepIndex": 0, "field": "result"}, "has nothing in result"), ({"stepIndex": 1, "field": "output"}, "nothing on disk"),
     ({"stepIndex": 0, "offset": 100000}, "past the end"), ({"query": "a", "startStep": 5, "endStep": 4}, "above"),
     ({"query": "a", "conversationId": "nope"}, "no conversation"), ({"query": "a", "conversationId": "../../x"}, "outside"),
-    ({"stepIndex": 19, "field": "output"}, None),
+    ({"stepIndex": 19, "field": "output"}, None), ({"query": "a", "offset": -1}, "offset must be 0 or more"), ({"stepIndex": -1}, "stepIndex must be"),
 ]
 
 
