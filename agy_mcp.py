@@ -1667,27 +1667,27 @@ READ_TRANSCRIPT = {"type": "object", "properties": {
     "mode": {"enum": ["compact", "full"], "default": "compact"},
     "includeThinking": {"type": "boolean", "default": False},
     "maxBytes": BYTES_RULE,
-    "before": {"type": "integer", "minimum": 0, "description": "only steps below this index"},
+    "before": {"type": "integer", "description": "only steps below this index"},
     "view": {"enum": ["turns", "digest"], "default": "turns", "description": "digest: goals, decisions, files, commands, open errors"},
     "keepTurns": {"type": "integer", "default": 1, "minimum": 1, "description": "digest: newest turns not in it"},
     "focus": {"type": "string", "description": "digest: what to rank first"},
 }}
-READ_TRANSCRIPT_TEXT = "Read the last turns of an Antigravity conversation as Markdown, or a digest of it. Use instead of opening transcript files."
+READ_TRANSCRIPT_TEXT = "The last turns of an Antigravity conversation as Markdown, or a digest. Use instead of opening transcript files."
 ROLES = ("user", "assistant", "tool", "system", "error", "all")
 QUERY_TRANSCRIPT = {"type": "object", "properties": {
     "conversationId": {"type": "string", "description": "as in read_transcript; * : all conversations"},
     "query": {"type": "string", "description": "plain words, any case"},
     "regex": {"type": "boolean", "default": False},
     "roles": {"type": "array", "items": {"enum": list(ROLES)}, "default": ["user", "assistant"], "description": "tool: results"},
-    "startStep": {"type": "integer", "minimum": 0}, "endStep": {"type": "integer", "minimum": 0}, "lastTurns": {"type": "integer", "minimum": 0},
+    "startStep": {"type": "integer"}, "endStep": {"type": "integer"}, "lastTurns": {"type": "integer"},
     "includeThinking": {"type": "boolean", "default": False}, "includeToolCalls": {"type": "boolean", "default": True},
     "maxResults": {"type": "integer", "default": 5, "minimum": 1, "maximum": 100},
     "summaryOnly": {"type": "boolean", "default": False},
-    "stepIndex": {"type": "integer", "minimum": 0, "description": "show this step whole, no search"},
-    "field": {"type": "string", "description": "of stepIndex: content, thinking, tool_calls, tool_args[:NAME], result, output (spilled or task log)"},
-    "maxBytes": BYTES_RULE, "offset": {"type": "integer", "default": 0, "minimum": 0, "description": "bytes of a step, or hits, to pass over"},
+    "stepIndex": {"type": "integer", "description": "show this step whole"},
+    "field": {"type": "string", "description": "with stepIndex: content, thinking, tool_calls, tool_args[:NAME], result, output (spilled file, task log)"},
+    "maxBytes": BYTES_RULE, "offset": {"type": "integer", "default": 0, "description": "bytes of a step, or hits, to skip"},
 }}
-QUERY_TRANSCRIPT_TEXT = "Find where something was said or done in one or all conversations, or page through one step or its saved output."
+QUERY_TRANSCRIPT_TEXT = "Find what was said or done in one or all conversations, or page through one step or its saved output."
 FIELDS = ("content", "thinking", "tool_calls", "tool_args", "tool_args:NAME", "result", "output")
 HOST_ARGUMENTS = ("toolAction", "toolSummary")  # captions of the host's own interface
 
@@ -1696,6 +1696,9 @@ def given(arguments, schema):
     """The arguments with the schema's defaults: for calls that do not come over the wire."""
     values = {key: rule["default"] for key, rule in schema["properties"].items() if "default" in rule}
     values.update((key, value) for key, value in arguments.items() if value is not None)
+    below = sorted(key for key, value in values.items() if is_int(value) and value < 0)
+    if below:  # no `minimum` for each in the schema: it is paid for in every session
+        raise ToolError(f"{below[0]} must be 0 or more, not {values[below[0]]}.")
     return values
 
 

@@ -180,6 +180,14 @@ def test_a_search_in_parts_finds_what_a_whole_reading_finds(home, monkeypatch):
             assert hits(query(query=word, maxResults=3, **arguments)) == want[:3], word
 
 
+def test_what_a_rewind_killed_is_not_found_in_the_last_part(home, monkeypatch):
+    """The part that is searched first holds the end of the old run and the new run, but not where the new one begins anew."""
+    add(home, [row(n, "old word") for n in range(200)] + [user(165, "new word"), row(166, "new word")])
+    for tail in range(600, 9000, 300):
+        monkeypatch.setattr(agy_mcp, "SEARCH_TAILS", (tail, 1 << 62))
+        assert hits(query(query="word", maxResults=4)) == [166, 165, 164, 163], tail
+
+
 # Patterns
 
 
@@ -370,7 +378,7 @@ FAULTS = [  # (arguments, what the error says)
     ({"stepIndex": 0, "field": "result"}, "has nothing in result"), ({"stepIndex": 1, "field": "output"}, "nothing on disk"),
     ({"stepIndex": 0, "offset": 100000}, "past the end"), ({"query": "a", "startStep": 5, "endStep": 4}, "above"),
     ({"query": "a", "conversationId": "nope"}, "no conversation"), ({"query": "a", "conversationId": "../../x"}, "outside"),
-    ({"stepIndex": 19, "field": "output"}, None),
+    ({"stepIndex": 19, "field": "output"}, None), ({"query": "a", "offset": -1}, "offset must be 0 or more"), ({"stepIndex": -1}, "stepIndex must be"),
 ]
 
 

@@ -128,6 +128,20 @@ def test_the_end_is_read_as_the_whole_is(shuffled, tmp_path, monkeypatch):
         assert found == [item for item in whole if turn and turn.first <= item[0] < before]
 
 
+def test_a_late_row_before_the_part_that_is_read_is_not_lost(tmp_path, monkeypatch):
+    """Every user row is late: wherever a part begins, the row that was written before it and belongs behind it counts."""
+    rows = [user(n, "u") if n % 5 == 0 else row(n, "m") for n in range(200)]
+    for at in range(5, 199, 5):
+        rows[at], rows[at + 1] = rows[at + 1], rows[at]
+    add(tmp_path, rows)
+    for tail in range(800, 6000, 61):
+        monkeypatch.setattr(agy_mcp, "TAILS", (tail, 1 << 62))
+        with opened(tmp_path) as transcript:
+            turns = transcript.turns()
+            found = [list(next(turns).rows.indexes) for _ in range(4)]
+        assert found == [[195, 196, 197, 198, 199], [190, 191, 192, 193, 194], [185, 186, 187, 188, 189], [180, 181, 182, 183, 184]], tail
+
+
 def test_arguments_are_decoded_by_file(tmp_path):
     native = {"a": "12", "b": 5, "c": "true", "d": "\"x\""}
     compact = {"a": '"12"', "b": "5", "c": '"true"', "d": '"\\"x\\""', "e": '"cut off\\n<trunc', "f": '"head\n<truncated 20 bytes>', "g": "{\"k\":"}
