@@ -3167,13 +3167,13 @@ def ask_coverage(health, context):
         coverage.late = left <= 0 and coverage.asked < SAMPLE
         if coverage.asked >= SAMPLE or left <= 0:
             break
-        ask_one(health, coverage, command, cost, word, left)
+        ask_one(health, coverage, command, cost, word, world, left)
     context.check()
     coverage.gain = gain_sentence(run_bounded([path, "gain", "--format", "json"], health.home, ONE_SECOND)[1])
     return coverage
 
 
-def ask_one(health, coverage, command, cost, word, left):
+def ask_one(health, coverage, command, cost, word, world, left):
     folder = cost.folder if os.path.isabs(cost.folder) and os.path.isdir(cost.folder) else health.home
     try:
         if "\0" in command or health.hook.holds_secret(command):
@@ -3184,7 +3184,7 @@ def ask_one(health, coverage, command, cost, word, left):
         coverage.asked += 1
         coverage.runs += cost.calls
         if code in (0, 3) and text.strip() and text != command:
-            refused, text = health.hook.check_rewrite(command, text, word, folder)
+            refused, text = health.hook.check_rewrite(command, text, word, folder, world)
             coverage.refused += bool(refused)
             if not refused and text != command:
                 coverage.missed.append((command, cost))
