@@ -819,6 +819,7 @@ NEXT_ROW = b'{"step_index":%d,"source":"M'
 MOST_STEPS = 1 << 23  # an index above this is a broken line
 LONGEST_LINE = 1 << 28  # bytes; a longer line is counted as unreadable
 DISORDER = 64  # rows: a late row is at most that far from its place, a jump back beyond it is a rewind
+LATE_USER = 8  # rows: the same of a user's row, which is written at once
 MARGIN = 16  # rows before the first one wanted, so that none of its neighbours was written before the part that is read
 TAILS = (1 << 18, 1 << 21, 1 << 24, 1 << 27, 1 << 62)  # bytes from the end: more is read only where that was not enough
 
@@ -829,14 +830,25 @@ class Conversation:
 
     def __init__(self, folder):
         self.id, self.folder = os.path.basename(folder), folder
-        found = [regular_file(folder + "/.system_generated/logs/" + name, folder) for name in ("transcript.jsonl", "transcript_full.jsonl")]
+        found = [regular_file(path, folder) for path in log_paths(folder)]
         self.compact, self.full = [path for path, _ in found]
         self.sizes = tuple(stat.st_size if stat else 0 for _, stat in found)
         self.changed = max((stat.st_mtime for _, stat in found if stat), default=0.0)
 
 
+def log_paths(folder):
+    return [f"{folder}/.system_generated/logs/{name}" for name in ("transcript.jsonl", "transcript_full.jsonl")]
+
+
 def inside(path, folder):
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def refuse_links(paths, folder):
+    """ToolError where one of the paths exists and really lies outside of the folder."""
+    for path in paths:
+        if os.path.exists(path) and not inside(os.path.realpath(path), os.path.realpath(folder)):
+            raise ToolError(f"{shown(path, 300)} is a link that leads out of {folder}; nothing outside brain/ is read.")
 
 
 def regular_file(path, folder):
@@ -883,13 +895,13 @@ def find_conversation(value, home, current=None):
     top = [(brain, os.path.join(brain, name)) for brain in brain_folders(home)]
     there = [(brain, folder) for brain, folder in top if os.path.isdir(folder)]
     for brain, folder in there:
-        if not inside(os.path.realpath(folder), os.path.realpath(brain)):
-            raise ToolError(f"{shown(folder, 200)} is a link that leads out of {brain}; nothing outside brain/ is read.")
+        refuse_links([folder], brain)
     found = sorted((Conversation(folder) for _, folder in there), key=lambda c: -c.changed)
     found = [c for c in found if c.compact or c.full]
     if found:
         return found[0]
     if there:
+        refuse_links(log_paths(there[0][1]), there[0][1])
         raise ToolError(f"The conversation {shown(name)} has no transcript yet{suggestion(name, home)}")
     raise ToolError(f"There is no conversation {shown(name)}{suggestion(name, home)}")
 
@@ -1011,7 +1023,7 @@ class Span:
         if index >= len(live):
             live.extend(bytes(index - len(live)))
             live.append(1)
-        elif live[index] or len(live) - 1 - index > DISORDER:
+        elif live[index] or len(live) - 1 - index > (LATE_USER if user else DISORDER):
             self.rewind(index, offset, user)
         else:
             live[index] = 1
@@ -1048,6 +1060,22 @@ class Span:
         self.rewinds.append((offset, index, height))
         while self.users and self.users[-1] >= index:
             self.users.pop()
+
+    def agree(self, mark, own, top, end):
+        """Takes in a rewind that the other log has alone, whose live rows end before `top`; `own` is the next one that only this log has, or None:
+        the same rewind where its first rows are lost here, or where this log began anew in the run that was dropped."""
+        _, index, height = mark
+        if self.first is None:
+            return
+        ahead = len(self.live) > top + 2
+        if own and not ahead and own[1] - index <= (DISORDER if self.first >= index else LATE_USER):
+            self.rewinds[self.rewinds.index(own)] = (own[0], index, own[2])
+            self.live[index:own[1]] = bytes(own[1] - index)
+            self.users = [user for user in self.users if not index <= user < own[1]]
+        elif self.first < index:  # it has rows of the run that was dropped, and none of what came after
+            self.cut(index, end)
+        elif ahead and len(self.live) <= height + 2:  # it began in the run that was dropped, and has little or nothing of what came after
+            self.cut(top if self.last <= top + 1 else index, end)
 
     def is_dead(self, index, offset):
         for mark, lowest, _ in self.rewinds:
@@ -1173,7 +1201,7 @@ class Transcript:
     only inside `with`. `check` is called now and then and may raise to stop."""
 
     def __init__(self, conversation, check=None):
-        self.conversation, self.check, self.broken = conversation, check or (lambda: None), 0
+        self.conversation, self.check, self.broken, self.newest = conversation, check or (lambda: None), 0, None
         self.logs, self.match = [], head_matcher()
         try:
             for path, full in ((conversation.full, True), (conversation.compact, False)):
@@ -1269,26 +1297,17 @@ class Transcript:
             self.reach(lambda _: all(log.span.reaches(index) for log in self.logs))
 
     def settle(self):
-        """Makes the rewinds of the two logs agree where the first row of a run is lost in one of them, or not yet written."""
-        spans = [log.span for log in self.logs]
-        if len(spans) < 2 or not (spans[0].rewinds or spans[1].rewinds):
-            return
-        one, two = spans
-        for back in range(1, min(len(one.rewinds), len(two.rewinds)) + 1):
-            a, b = one.rewinds[-back], two.rewinds[-back]
-            if a[1] != b[1] and abs(a[1] - b[1]) <= DISORDER:
-                late, mark, index = (one, a, b[1]) if a[1] > b[1] else (two, b, a[1])
-                late.rewinds[-back] = (mark[0], index, mark[2])
-                late.live[index:mark[1]] = bytes(mark[1] - index)
-                late.users = [user for user in late.users if not index <= user < mark[1]]
-        if len(one.rewinds) != len(two.rewinds):
-            self.settle_single(*sorted(self.logs, key=lambda log: -len(log.span.rewinds)))
-
-    def settle_single(self, rewound, other):
-        """A rewind that stands in one log only: the other has not got it yet, or began anew before its index."""
-        (_, index, height), ahead, top = rewound.span.rewinds[-1], other.span, len(rewound.span.live)
-        if top + 2 < len(ahead.live) <= height + 2 and ahead.live[index]:
-            ahead.cut(index if ahead.last > top + 1 else top, other.end)
+        """Makes the rewinds of the two logs agree: one may lack a rewind, or have lost its first rows, or not have it yet."""
+        spans, known = [log.span for log in self.logs], set()
+        while len(spans) == 2:
+            alone = [[mark for mark in span.rewinds if mark[1] not in {m[1] for m in other.rewinds} | known]
+                     for span, other in zip(spans, spans[::-1])]
+            if not (alone[0] or alone[1]):
+                return
+            owner = 0 if not alone[1] or alone[0] and alone[0][0][1] < alone[1][0][1] else 1
+            mark, own = alone[owner][0], next(iter(alone[1 - owner]), None)
+            known.add(mark[1])
+            spans[1 - owner].agree(mark, own, len(spans[owner].live), self.logs[1 - owner].end)
 
     def places(self, log, number, first, last):
         """(index, log's number, offset, length) of a log's live rows in [first, last), rising: late rows are put in their place."""
@@ -1349,6 +1368,16 @@ class Transcript:
         """(lowest, highest) index that lives, None where there is none; the lowest only as far as it was read."""
         spans = [log.span for log in self.logs if log.span and log.span.first is not None]
         return (min(s.lowest for s in spans), max(len(s.live) for s in spans) - 1) if spans else None
+
+    def newest_model(self):
+        """(index, results) of the newest model row, its results as pair_results says; (None, []) where there is none near the end."""
+        if self.newest is None:
+            if not all(log.span for log in self.logs):
+                self.reach(lambda _: True)
+            last = (self.bounds() or (0, 0))[1]
+            pairs = list(pair_results(self.steps(max(0, last - DISORDER))))
+            self.newest = next(((step.index, results) for step, results in reversed(pairs) if step.calls or step.type in TURNING), (None, []))
+        return self.newest
 
     def users(self):
         """Indexes of the live user turns in what was read, rising."""
@@ -1463,13 +1492,16 @@ def roles(step):
     return ("error", "tool") if step.status == "ERROR" or step.error else ("tool",)
 
 
+TURNING = ("PLANNER_RESPONSE", "USER_INPUT")  # rows behind which no result of an earlier model row follows
+
+
 def pair_results(steps):
     """(step, results) of rising steps: a model row comes with its results, in the order of its calls, None where there is none; every row that
     is no such result comes by itself with []. Call k of row p is answered by row p+1+k (transcript.md §3), or, where other rows stand between
     and the numbers agree, by the k-th result."""
     waiting, rest = None, []
     for step in steps:
-        if waiting and (step.type in ("PLANNER_RESPONSE", "USER_INPUT") or len(rest) > 4 * len(waiting.calls) + 64):
+        if waiting and (step.type in TURNING or len(rest) > 4 * len(waiting.calls) + 64):
             yield from paired(waiting, rest)
             waiting, rest = None, []
         if step.calls:
@@ -1628,7 +1660,8 @@ def clip(text, limit):
     while room > 0:
         head = head_of(text, room)
         line = head.rfind("\n")
-        done = close_fences((head[:line] if line > room * 3 // 4 else head).rstrip() + "…")
+        head = (head[:line] if line > room * 3 // 4 else head).rstrip()
+        done = close_fences(head + ("\n…" if head.rsplit("\n", 1)[-1].lstrip(" >")[:3] in ("```", "~~~") else "…"))
         if len(utf8(done)) <= limit:
             return done
         room -= max(4, len(utf8(done)) - limit)
@@ -1706,6 +1739,16 @@ def asked_conversation(arguments, context):
     return find_conversation(arguments.get("conversationId"), home_folder(environment()), context.conversation)
 
 
+def without_own_call(step, transcript, context):
+    """The numbers of a step's calls but for the call that is being answered: the host may have written that down before we read."""
+    own = [number for number, call in enumerate(step.calls) if call.name == "call_mcp_tool" and call.args.get("ToolName") in OWN_TOOLS]
+    if own and context.conversation in (None, transcript.conversation.id):
+        index, results = transcript.newest_model()
+        own = [number for number in own if step.index == index and results[number] is None]
+        return [number for number in range(len(step.calls)) if number not in own]
+    return list(range(len(step.calls)))
+
+
 def call_text(tool, conversation, **arguments):
     """A call that works as it stands, as one line of code."""
     return code(f"{tool} {encode_unicode(dict({'conversationId': conversation.id}, **arguments))}")
@@ -1720,6 +1763,11 @@ def code(text):
     return mark + pad + text + pad + mark
 
 
+def quoted(query):
+    """What was asked for, as it was written, on one line."""
+    return f'"{shorten(" ".join(query.split()), 200)}"'
+
+
 def moment(step):
     """2026-11-29 20:36"""
     return step.created[:16].replace("T", " ")
@@ -1732,9 +1780,10 @@ class Style:
     def __init__(self, text, result, argument, thinking):
         self.text, self.result, self.argument, self.thinking = text, result, argument, thinking
 
-    def within(self, room):
-        """The same in less room."""
-        return Style(min(self.text, room // 2), min(self.result, room // 3), min(self.argument, room // 6), self.thinking)
+    def within(self, room, calls=1):
+        """The same in less room, for a step of so many calls."""
+        each = room // (3 * calls)
+        return Style(min(self.text, room // 2), min(self.result, each), min(self.argument, each // 2), self.thinking)
 
 
 STYLES = {"compact": (1500, 400, 160), "full": (1 << 40, 1 << 40, 1 << 40)}
@@ -1746,18 +1795,18 @@ def read_transcript(arguments, context):
         return digest(arguments, context)
     arguments = given(arguments, READ_TRANSCRIPT)
     with Transcript(asked_conversation(arguments, context), context.check) as transcript:
-        return clip(turns_page(transcript, arguments), arguments["maxBytes"])
+        return clip(turns_page(transcript, arguments, context), arguments["maxBytes"])
 
 
-def turns_page(transcript, arguments):
+def turns_page(transcript, arguments, context):
     conversation, limit, before = transcript.conversation, arguments["maxBytes"], arguments.get("before")
     style = Style(*STYLES[arguments["mode"]], arguments["includeThinking"])
     wanted = arguments["lastTurns"] or MOST_STEPS
-    room, parts, left, lowest, top = limit - min(460, limit // 2), [], None, None, None
+    room, parts, left, lowest, top = limit - min(spare_room(conversation, arguments), limit * 2 // 3), [], None, None, None
     for turn in transcript.turns(before):
         text = None
         if len(parts) < wanted:
-            text, first, cut = turn_text(turn, style, room, not parts or room > 600)
+            text, first, cut = turn_text(turn, style, room, not parts or room > 600, context)
         if text is None:
             left = turn
             break
@@ -1784,19 +1833,28 @@ def nothing_there(transcript, before):
     raise ToolError(f"There is no step below before={before}: the steps of conversation {name} are {bounds[0]} to {bounds[1]}.")
 
 
+def carried(arguments):
+    """The arguments that a call for more has in common with the one before."""
+    rules = READ_TRANSCRIPT["properties"]
+    return {key: arguments[key] for key in ("lastTurns", "mode", "includeThinking", "maxBytes") if arguments[key] != rules[key]["default"]}
+
+
+def spare_room(conversation, arguments):
+    """Bytes for what stands around the turns: the head and the lines of left_out()."""
+    size = len(utf8(call_text("read_transcript", conversation, before=MOST_STEPS, **dict(carried(arguments), lastTurns=1)))) + 50
+    return size if arguments["maxBytes"] < 600 else size + 180 + 2 * len(utf8(conversation.id))
+
+
 def left_out(transcript, left, lowest, arguments):
     """The lines that say what is not shown and which call shows it."""
-    conversation, notes, more = transcript.conversation, [], {}
-    for key in ("mode", "maxBytes"):
-        if arguments[key] != READ_TRANSCRIPT["properties"][key]["default"]:
-            more[key] = arguments[key]
+    conversation, notes = transcript.conversation, []
     if left is not None and left.first < lowest <= left.rows.indexes[-1]:
-        call = call_text("read_transcript", conversation, before=lowest, lastTurns=1, **more)
+        call = call_text("read_transcript", conversation, before=lowest, **dict(carried(arguments), lastTurns=1))
         notes.append(f"Left out: earlier steps of this turn (it begins at step {left.first}): {call}")
     elif left is not None:
-        if arguments["lastTurns"] != READ_TRANSCRIPT["properties"]["lastTurns"]["default"]:
-            more["lastTurns"] = arguments["lastTurns"]
-        notes.append(f"Left out: steps before {lowest}: {call_text('read_transcript', conversation, before=lowest, **more)}")
+        notes.append(f"Left out: steps before {lowest}: {call_text('read_transcript', conversation, before=lowest, **carried(arguments))}")
+    if notes and arguments["maxBytes"] < 600:
+        notes = ["Left out: " + notes[0][notes[0].index("`"):]]
     if transcript.skipped:
         notes.append(f"{transcript.skipped} unreadable line{'s' if transcript.skipped != 1 else ''} skipped.")
     if arguments["maxBytes"] >= 600:
@@ -1804,7 +1862,7 @@ def left_out(transcript, left, lowest, arguments):
     return notes
 
 
-def turn_text(turn, style, room, needed):
+def turn_text(turn, style, room, needed, context):
     """(Markdown, lowest step in it beside the user's, whether steps are missing); (None, …) where a turn that is not needed does not fit."""
     user, steps, whole = newest_steps(turn, style, room)
     first = user is not None and (room >= 250 or not steps)  # with next to no room the steps come first, the user's row at last
@@ -1813,8 +1871,13 @@ def turn_text(turn, style, room, needed):
     blocks = list(pair_results(steps))
     while blocks:
         step, results = blocks.pop()
+        if step.calls:
+            kept = without_own_call(step, turn.rows.transcript, context)
+            if not kept and not step.content and not (step.thinking and style.thinking):
+                continue
+            step.calls, results = [step.calls[number] for number in kept], [results[number] for number in kept]
         if not page.add(step_block(step, results, style), 0):
-            smaller = step_block(step, results, style.within(page.room())) if needed and page.room() > 60 else ""
+            smaller = smaller_block(step, results, style, page.room()) if needed and page.room() > 60 else ""
             if not page.blocks:  # the newest step alone is too large
                 smaller = clip(smaller, page.room())
             if not smaller or not page.add(smaller, 0):
@@ -1827,20 +1890,29 @@ def turn_text(turn, style, room, needed):
     return "\n\n".join(filter(None, [head, page.text()])), turn.first if whole else lowest, not whole
 
 
+def smaller_block(step, results, style, room):
+    """A step in the room that there is, if it can be."""
+    for share in (1, 2, 4, 8):
+        block = step_block(step, results, style.within(room // share, len(step.calls) or 1))
+        if len(utf8(block)) <= room:
+            break
+    return block
+
+
 def newest_steps(turn, style, room):
     """(the turn's user row or None, its other steps, rising, as many of the newest as may be shown, whether these are all)."""
-    steps, size, whole = [], 0, True
+    steps, size, whole, more = [], 0, True, 0
     for step in turn.rows.steps_backward():
         if size > 2 * room + 2000:
-            whole = False
-            break
+            more += 1
+            if steps[-1].type in TURNING or more > 200:  # never between a call and its results
+                whole = False
+                break
         steps.append(step)
         size += 30 + min(style.text, len(step.content)) + 40 * len(step.calls)
     steps.reverse()
     if turn.user and whole and steps and steps[0].type == "USER_INPUT":
         return steps[0], steps[1:], whole
-    while steps and not whole and is_result(steps[0]):  # its call is not among them
-        del steps[0]
     return next(turn.rows.slice(turn.first, turn.first + 1).steps(), None) if turn.user else None, steps, whole
 
 
@@ -1876,7 +1948,7 @@ def model_block(step, results, style):
     for number, call in enumerate(step.calls):
         answer = results[number] if number < len(results) else None
         shown_as = f" [step {answer.index}] " + result_text(answer, style) if answer else " (no result)"
-        args = code(call_arguments(call, style)) + " " if call.args else ""
+        args = code(shorten(call_arguments(call, style), 5 * style.argument)) + " " if call.args else ""
         lines.append(f"- **{call.name or '?'}** {args}->{shown_as}")
     if step.error or step.status == "ERROR":
         lines.append(f"- model error [step {step.index}]: " + shorten(" ".join((step.error or step.content).split()), min(style.text, 400)))
@@ -1932,6 +2004,8 @@ def result_text(step, style):
     state = state + ": " if state else ""
     if "\n" not in text and len(utf8(text)) <= min(style.result, 200):
         return state + text
+    if style.result < 40:
+        return state + size_of(len(utf8(text)))
     return f"{state}{size_of(len(utf8(text)))}\n" + fence(shorten(text, style.result))
 
 
@@ -2077,6 +2151,8 @@ def output_page(transcript, step, arguments):
                     file.seek(offset)
                     return file.read(length)
                 return bytes_page(transcript, step, "output", arguments, file.seek(0, 2), read)
+    place = f"{folder}/.system_generated/steps/{step.index}"
+    refuse_links([place] + [f"{place}/{name}" for name in ("output.txt", "content.md")], folder)
     raise ToolError(f"Step {step.index} has nothing on disk: nothing was spilled to steps/{step.index}/ and it started no task. "
                     "field result shows what the model was given.")
 
@@ -2390,7 +2466,7 @@ def search_transcript(search, transcript, first, last):
         if whole or search.full() or floor <= first:
             break
     for log in transcript.logs:  # only for its count of unreadable lines; in a large log that would take as long as the search
-        if log.span is None and log.end < SMALL_LOG:
+        if (log.span is None or log.span.start > 0) and log.end < SMALL_LOG:
             transcript.scan(log, 0)
 
 
@@ -2440,6 +2516,7 @@ def judge(search, transcript, finders, first, last):
                 return first
         step = transcript.load(done, number, offset, length)
         if step and step.type not in NOISE:
+            step.calls = [step.calls[number] for number in without_own_call(step, transcript, search.context)]
             search.take(transcript.conversation, step)
     return first
 
@@ -2548,7 +2625,7 @@ def summary_text(search, note):
     """How often and where, without passages."""
     lines = ([note] if note else []) + fault_lines(search)
     count = len(search.hits)
-    lines.append(f"{'At least ' if search.full() else ''}{count} step{'s' if count != 1 else ''} match {shown(search.arguments['query'])}.")
+    lines.append(f"{'At least ' if search.full() else ''}{count} step{'s' if count != 1 else ''} match {quoted(search.arguments['query'])}.")
     groups = {}
     for hit in search.hits:
         groups.setdefault((hit.conversation.id, hit.role), []).append(hit)
@@ -2562,7 +2639,7 @@ def summary_text(search, note):
 def no_match(search):
     """What was searched, and how to search wider."""
     arguments = search.arguments
-    query = shown(arguments["query"], 200)
+    query = quoted(arguments["query"])
     if search.hits:
         return f"There are {len(search.hits)} matches of {query}; offset {arguments['offset']} passes over all of them."
     names = ", ".join(sorted(search.roles, key=ROLES.index))
@@ -2607,7 +2684,7 @@ def search_in_child(arguments, context):
                 context.check()
                 context.progress(passed, PATTERN_SECONDS, "searching for a pattern")
                 if passed > PATTERN_SECONDS:
-                    raise ToolError(f"The pattern {shown(arguments['query'], 200)} took more than {PATTERN_SECONDS} s and was stopped. "
+                    raise ToolError(f"The pattern {quoted(arguments['query'])} took more than {PATTERN_SECONDS} s and was stopped. "
                                     "Make it simpler (nested repeats such as (a+)+ never end) or search less: startStep, lastTurns, plain words.")
     finally:
         child.kill()
@@ -2618,7 +2695,7 @@ def search_in_child(arguments, context):
         answer = parse_json(output.decode("utf-8"), LaxJsonRules)
         kind, text = answer["kind"], answer["text"]
     except (ValueError, KeyError, TypeError):
-        raise ToolError(f"The search for the pattern {shown(arguments['query'], 200)} ended without an answer (exit code {child.returncode}).")
+        raise ToolError(f"The search for the pattern {quoted(arguments['query'])} ended without an answer (exit code {child.returncode}).")
     if kind == "error":
         raise ToolError(text)
     return text
@@ -2655,14 +2732,14 @@ def search_child(_):
             matcher = PatternMatcher(arguments["query"])
         except re.error as error:
             where = f" at position {error.pos}" if error.pos is not None else ""
-            raise ToolError(f"query is no valid pattern: {error.msg}{where} in {shown(arguments['query'], 200)}.")
+            raise ToolError(f"query is no valid pattern: {error.msg}{where} in {quoted(arguments['query'])}.")
         except (OverflowError, RecursionError, MemoryError) as error:
-            raise ToolError(f"query is no usable pattern: {error} in {shown(arguments['query'], 200)}.")
+            raise ToolError(f"query is no usable pattern: {error} in {quoted(arguments['query'])}.")
         answer = {"kind": "text", "text": search_page(arguments, ChildContext(request["conversation"]), matcher)}
     except ToolError as error:
         answer = {"kind": "error", "text": str(error)}
     except Exception as error:
-        answer = {"kind": "error", "text": f"The search for {shown(arguments['query'], 200)} failed: {type(error).__name__}: {error}"[:1000]}
+        answer = {"kind": "error", "text": f"The search for {quoted(arguments['query'])} failed: {type(error).__name__}: {error}"[:1000]}
     sys.stdout.buffer.write(write_json(answer))
     sys.stdout.buffer.flush()
     return 0
@@ -6038,6 +6115,7 @@ TOOLS = (
         "type": "object", "properties": {"checkOnly": {"type": "boolean", "default": False, "description": "only say what would be done"}}},
         sync_installation, reads=False),
 )
+OWN_TOOLS = {tool.name for tool in TOOLS}
 PROMPTS = (
     Prompt("context_shield", "Rules that keep this session's context small.", (), context_shield),
     Prompt("btw", "Answer a side question from the transcript; the task stays where it is.", (("question", "What to answer.", True),), btw),

@@ -8,7 +8,22 @@ import pytest
 
 import agy_mcp
 from mcp_process import PRODUCT, Process
-from transcripts import QUIRKS, SESSIONS, Context, add, add_quirk, add_sessions, assert_markdown, brain, calls_in, descriptors, result, row, user
+from transcripts import (
+    QUIRKS,
+    SESSIONS,
+    Context,
+    add,
+    add_quirk,
+    add_sessions,
+    asks,
+    assert_markdown,
+    brain,
+    calls_in,
+    descriptors,
+    result,
+    row,
+    user,
+)
 
 PARENT, TASKS, CHILD = SESSIONS["three_turns_parent"], SESSIONS["background_tasks"], SESSIONS["three_turns_subagent"]
 ALL = ["all"]
@@ -107,6 +122,29 @@ def test_what_is_asked_for(arguments, found, home):
         assert [given["stepIndex"] for tool, given in calls_in(text) if tool == "query_transcript"] == found[:1]
 
 
+NAME = "c0ffee00-0000-4000-8000-000000000001"
+OTHER_CALL = {"name": "run_command", "args": {"CommandLine": "grep zebra"}}
+IN_FLIGHT = [  # (last rows of a conversation, who calls, steps found with the word that the call itself holds)
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")])], NAME, []),
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")])], None, []),
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")])], "another", [9]),
+    ([row(9, "zebra?", tool_calls=[asks("query_transcript", query="zebra")])], NAME, [9]),
+    ([row(9, tool_calls=[OTHER_CALL, asks("query_transcript", query="zebra")]), result(10, "x")], NAME, [9]),
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")]), result(10, "No match")], NAME, [9]),
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")]), row(11, "went on")], NAME, [9]),
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")]), user(11, "went on")], NAME, [9]),
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")]), row(10, "a notice", "SYSTEM_MESSAGE")], NAME, []),
+]
+
+
+@pytest.mark.parametrize("regex", [False, True])
+@pytest.mark.parametrize("rows, current, found", IN_FLIGHT, ids=range(len(IN_FLIGHT)))
+def test_a_search_does_not_find_itself(rows, current, found, regex, home):
+    add(home, full=[user(0, "alpha")] + rows, compact=[user(0, "alpha")])
+    text = query(Context(current), query="zebra", conversationId=NAME, regex=regex)
+    assert hits(text) == found and "It does occur" not in text
+
+
 SAYS = [  # (arguments, what a search without a hit says)
     ({"query": "omega"}, ["No match", '"omega"', "c0ffee00", "roles: user, assistant", "thinking: 1", "includeThinking: true", '"*"', "summarised"]),
     ({"query": "gamma"}, ["role tool: 1", 'roles: ["all"]']),
@@ -197,12 +235,13 @@ def children():
     return [open(f"/proc/self/task/{task}/children").read() for task in os.listdir("/proc/self/task")]
 
 
-def test_a_pattern_that_never_ends_is_stopped_and_named(home, monkeypatch):
+@pytest.mark.parametrize("pattern", ["(a+)+$", r"^(\w+\s?)*$"])
+def test_a_pattern_that_never_ends_is_stopped_and_named(pattern, home, monkeypatch):
     monkeypatch.setattr(agy_mcp, "PATTERN_SECONDS", 0.6)
     add(home, [row(0, "a" * 60 + "!")])
     before, context = (descriptors(), children()), Context()
-    with pytest.raises(agy_mcp.ToolError, match=r"\(a\+\)\+\$"):
-        query(context, query="(a+)+$", regex=True)
+    with pytest.raises(agy_mcp.ToolError, match=re.escape(pattern)):
+        query(context, query=pattern, regex=True)
     assert (descriptors(), children()) == before and context.told
 
 
@@ -342,12 +381,12 @@ def test_links_that_lead_out_are_not_followed(home, tmp_path):
     steps = brain(home) / name / ".system_generated" / "steps"
     steps.mkdir(parents=True)
     os.symlink(secret, steps / "1")
-    with pytest.raises(agy_mcp.ToolError, match="nothing on disk"):
+    with pytest.raises(agy_mcp.ToolError, match="leads out"):
         query(stepIndex=1, field="output")
     (steps / "1").unlink()
     (steps / "1").mkdir()
     os.symlink(secret / "output.txt", steps / "1" / "output.txt")
-    with pytest.raises(agy_mcp.ToolError, match="nothing on disk"):
+    with pytest.raises(agy_mcp.ToolError, match="leads out"):
         query(stepIndex=1, field="output")
 
 

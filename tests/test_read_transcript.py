@@ -5,7 +5,7 @@ import re
 import pytest
 
 import agy_mcp
-from transcripts import QUIRKS, SESSIONS, Context, add, add_quirk, add_sessions, assert_markdown, calls_in, descriptors, result, row, user
+from transcripts import QUIRKS, SESSIONS, Context, add, add_quirk, add_sessions, asks, assert_markdown, calls_in, descriptors, result, row, user
 
 PARENT, TASKS = SESSIONS["three_turns_parent"], SESSIONS["background_tasks"]
 
@@ -22,7 +22,7 @@ def read(**arguments):
 
 SESSION_TEXTS = [  # (session, arguments, what the result must hold, what it must not)
     (PARENT, {}, ["## User [step 24,", "Turn three: delegate", "Turn two: run it again", "error: ValueError: the tool failed on purpose",
-                  "**Assistant** [step 28]: (and again)", "Killed the sleeper.", "task-19", "[334.9 KB]", "exit 1"],
+                  "**Assistant** [step 28]: (and again)", "Killed the sleeper.", "task-19", "[334.9 KB]", "Fixed the signature"],
      ["ADDITIONAL_METADATA", "<USER_REQUEST>", "Created At", "The following is a <SYSTEM_MESSAGE>", "toolSummary"]),
     (PARENT, {"lastTurns": 1}, ["Turn three"], ["Turn two", "Turn one"]),
     (PARENT, {"lastTurns": 0, "maxBytes": 100000}, ["Turn one: find why test_parse fails.\nUse café data ✓ 日本語", "WaitMsBeforeAsync=3000",
@@ -59,25 +59,31 @@ def test_every_size_of_every_quirk(quirk, limit, home):
             assert not re.search(rf"\b{mark}\b", text)
 
 
-@pytest.mark.parametrize("limit", [300, 600, 1000, 4000])
-@pytest.mark.parametrize("name", SESSIONS.values())
-def test_what_is_left_out_is_fetched_by_the_call_that_is_named(name, limit, home):
+@pytest.mark.parametrize("limit", [300, 450, 600, 1000, 4000])
+@pytest.mark.parametrize("mode", ["compact", "full"])
+@pytest.mark.parametrize("name", [*SESSIONS, "plain"])
+def test_what_is_left_out_is_fetched_by_the_call_that_is_named(name, mode, limit, home):
     """Following the named calls to the end shows every step once, and every one of them fits."""
     add_sessions(home)
-    seen, arguments, calls = [], {"conversationId": name, "maxBytes": limit}, 0
+    name = SESSIONS.get(name) or add_quirk(home, name)["conversation"]
+    seen, arguments, calls = [], {"conversationId": name, "maxBytes": limit, "mode": mode}, 0
     while arguments:
         text = agy_mcp.read_transcript(arguments, Context())
         assert_markdown(text, limit)
+        assert {key: arguments.get(key) for key in ("mode", "maxBytes")} == {"mode": mode, "maxBytes": limit}
         seen += [int(n) for n in re.findall(r"\[step (\d+)", text)]
         further = [given for tool, given in calls_in(text) if tool == "read_transcript"]
         if "before" in arguments and further:
             assert further[0]["before"] < arguments["before"]
-        arguments = further[0] if further else None
+        arguments = dict({"mode": "compact", "maxBytes": 4000}, **further[0]) if further else None
         calls += 1
         assert calls < 60
     with agy_mcp.Transcript(agy_mcp.find_conversation(name, str(home))) as transcript:
-        shown = {s.index for s, _ in agy_mcp.pair_results(transcript.steps()) if s.content or not s.calls}
-    assert shown - set(seen) == set()
+        pairs = list(agy_mcp.pair_results(transcript.steps()))
+    shown = {s.index for s, _ in pairs if s.content or not s.calls}
+    answers = {one.index for _, results in pairs for one in results if one}
+    assert shown | (answers if limit > 300 else set()) <= set(seen)
+    assert len(seen) == len(set(seen)) + sum(seen.count(s.index) - 1 for s, _ in pairs if s.type == "USER_INPUT" and s.index in seen)
 
 
 BLOCKS = [  # (rows, arguments, what the result must hold, what it must not)
@@ -101,6 +107,11 @@ BLOCKS = [  # (rows, arguments, what the result must hold, what it must not)
     ([user(0, "```py\nopen fence"), row(1, "after it")], {}, ["```py\nopen fence\n```"], []),
     ([user(0, "a"), row(1, status="ERROR", error="quota", error_code=429)], {}, ["model error [step 1]: quota"], []),
     ([user(0, "x" * 100000)], {}, ["left out"], []),
+    ([user(0, "a"), row(1, tool_calls=[asks("read_transcript")])], {}, ["## User [step 0"], ["(no result)", "step 1"]),
+    ([user(0, "a"), row(1, "let me see", tool_calls=[asks("read_transcript"), {"name": "ls", "args": {}}]), result(3, "b")], {},
+     ["let me see", "- **ls** -> [step 3] b"], ["(no result)", "call_mcp_tool"]),
+    ([user(0, "a"), row(1, tool_calls=[asks("read_transcript")]), row(3, "b")], {}, ["(no result)"], []),
+    ([user(0, "a"), row(1, tool_calls=[{"name": "call_mcp_tool", "args": {"ToolName": "other"}}])], {}, ["(no result)"], []),
     ([b"broken\n", user(0, "a"), b"{\n"], {}, ["2 unreadable lines skipped"], []),
 ]
 
