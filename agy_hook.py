@@ -2911,6 +2911,7 @@ WAIT_MS = 10000  # the host's ceiling (host.md §4)
 RTK_SECONDS, RTK_BYTES = 1.5, 1 << 20
 LONGEST_ARGUMENT = 131071  # bytes, Linux; more cannot be handed to a process (rtk.md §1)
 CACHE_ENTRIES, CACHE_TEXT, CACHE_HEAD, CACHE_TAIL = 500, 4096, b'{"version": 1, "entries": [\n', b"\n]}\n"
+CACHE_CODES = (b'0, "', b'1, "', b'3, "')
 RTK_FOLDERS = ("~/.local/bin", "~/.cargo/bin", "/opt/homebrew/bin", "/usr/local/bin", "/home/linuxbrew/.linuxbrew/bin", "~/.gemini/antigravity/bin")
 RTK_CONFIGS = ("~/.config/rtk/config.toml", "~/Library/Application Support/rtk/config.toml")
 RTK_VARIABLES = ("RTK_", "CLAUDE_", "GIT_", "XDG_", "APPDATA", "HOME", "PATH", "USERPROFILE")
@@ -2927,7 +2928,7 @@ def rewrite(call, world):
     if not isinstance(command, str) or not command.strip() or not 0 < encoded_size(command) <= LONGEST_ARGUMENT or "\0" in command:
         return LEFT_ALONE
     rtk, word = find_rtk(world)
-    if not rtk or starts_with_rtk(command, word):
+    if not rtk or is_rtk(command, word):
         return LEFT_ALONE
     folder = call.cwd or world.home
     if folder[:1] != "/" and folder[1:2] != ":":  # against what it is meant is not known
@@ -2956,11 +2957,13 @@ def encoded_size(text):
         return 0
 
 
-def starts_with_rtk(command, word):
+def is_rtk(command, word):
+    """Whether a command is nothing but one call of rtk."""
     first = command.strip()
+    if any(c in first for c in ";&|\n"):
+        return False
     quote = first[0] if first[0] in "'\"" else None
-    first = first[1:].split(quote)[0] if quote else first.split(None, 1)[0]
-    return command.lstrip().startswith(word + " ") or program(first) == "rtk"
+    return first.startswith(word + " ") or program(first[1:].split(quote)[0] if quote else first.split(None, 1)[0]) == "rtk"
 
 
 def enter_folder(folder):
@@ -3222,15 +3225,11 @@ def store_answer(entry, world):
 
 
 def cache_lines(data):
-    """The entries in a cache file, each as one line of bytes; none where the file is broken: it is built anew then."""
-    if not data or not data.startswith(CACHE_HEAD) or not data.endswith(CACHE_TAIL):
+    """The entries in a cache file, each as one line of bytes; none where the file is broken, and none that looks broken."""
+    if not data or not data.startswith(CACHE_HEAD) or not data.endswith(CACHE_TAIL) or not data.isascii():
         return []
     lines = data[len(CACHE_HEAD):-len(CACHE_TAIL)].split(b",\n")
-    try:
-        entries = parse_json(data.decode())["entries"]
-    except (ValueError, RecursionError):
-        return []
-    return lines if len(entries) == len(lines) else []
+    return [line for line in lines if line[:2] == b'["' and line[34:38] == b'", ' + line[37:38] and line[37:41] in CACHE_CODES and line[-2:] == b'"]']
 
 
 # The rewrite check (rtk.md §2). An answer is used only if it is the command with rtk put before command words, or one of few equivalences;
@@ -3238,23 +3237,30 @@ def cache_lines(data):
 SAFE_WRAPPERS = ("env", "timeout", "gtimeout", "nice", "ionice", "nohup", "setsid", "stdbuf", "time", "command", "exec", "uv run")
 NPX_FORMS = (("npx",), ("npm", "exec"), ("pnpm", "exec"))
 NPX_ROUTES = ("tsc", "eslint", "vitest", "jest", "prettier", "playwright", "prisma", "next")
-# What rtk holds back until its end would leave a background task's log empty, and a question unseen: (kind, programs, words that make it so)
-REFUSED_WORDS = (
-    ("interactive", ("git add", "git checkout", "git stash", "git restore", "git reset", "git commit"),
-     ("-p", "--patch", "-i", "--interactive", "-e", "--edit")),
+# What rtk runs, but not as it is meant (each seen with rtk 1.1.0): kind, how the command begins, words of which one makes it so (() for always).
+# It shows nothing before the end and hands no keys on, so a question is not seen and a server's log stays empty; some words it does not know.
+HELD_BACK = (
+    ("interactive", ("git add", "git checkout", "git commit", "git stash push"), ("-p", "--patch", "-i", "--interactive", "-e", "--edit")),
     ("interactive", ("pytest", "python -m pytest", "python3 -m pytest"), ("--pdb", "--trace")),
     ("interactive", ("ssh",), ("-t", "-tt")),
-    ("interactive", ("make", "npm", "composer", "php artisan"), ("menuconfig", "nconfig", "init", "tinker")),
-    ("streams", ("",), ("--watch", "--watchAll", "--line-buffered")),
-    ("streams", ("tsc", "jest", "vitest", "npx"), ("-w",)),
+    ("interactive", ("make", "php artisan"), ("menuconfig", "nconfig", "tinker")),
+    ("interactive", ("prisma migrate dev", "npx prisma migrate dev", "aws sso login", "gcloud auth login", "gcloud init"), ()),
+    ("streams", ("",), ("--watch", "--watchAll", "--ui")),
+    ("streams", ("tsc", "npx tsc"), ("-w",)),
     ("streams", ("curl",), ("-N", "--no-buffer")),
+    ("streams", ("make run", "just run", "sbt run", "npx playwright codegen", "npx playwright show-report", "npx prisma studio"), ()),
+    ("other-output", ("tsc", "npx tsc"), ("--showConfig", "--listFiles", "--listFilesOnly", "--explainFiles", "--traceResolution")),
+    ("other-output", ("vitest", "npx vitest"), ("--version", "-v", "--help", "-h", "list", "bench", "init")),
 )
-RUNNERS = ("npm", "pnpm", "yarn", "bun", "deno", "make", "mvn", "php", "composer", "rake", "sbt", "next", "vitest", "npx", "nx", "turbo", "just", "task",
-           "mise")
+RUNNERS = ("npm", "npx", "nx", "turbo", "just", "task", "mise", "sbt", "php", "make", "next", "vitest", "uv")
 SERVERS = frozenset(("dev", "develop", "start", "serve", "server", "watch", "preview", "storybook", "nodemon"))
-ENDLESS = ("yes", "watch", "tcpdump", "inotifywait", "top", "vmstat", "strace")
 LISTINGS = ("ls", "find", "wc", "tree", "ps")  # rtk sorts, groups or sums up what these print: right to read, wrong to pick a line from
-REFORMATTED = ("jest", "vitest", "eslint", "playwright", "pip", "cargo", "aws", "ruff", "golangci-lint", "rspec", "mypy", "npm", "pnpm", "npx")
+# Commands that open an editor or a prompt, unless one of these options is there: long ones, letters of short ones.
+ASKING = (
+    ("git commit", ("--message", "--file", "--reuse-message", "--no-edit", "--fixup", "--dry-run", "--help", "--squash"), "mFCh"),
+    ("psql", ("--command", "--file", "--list", "--version", "--help"), "cflV?"),
+    ("ping", ("--help",), "cwnV"),
+)
 WINDOWS_NAMES = ("ls", "cat", "ps", "diff", "curl", "wget", "find", "sort", "tree", "tee")  # other programs, or none, in cmd and PowerShell
 MOST_READ = 4 << 20
 Segment = record("Segment", "items end")  # one simple command: tokens with their place, [(kind, raw, parts, start)], and the operator behind it
@@ -3311,12 +3317,12 @@ def split_redirects(items):
 
 class RewriteCheck:
     """What is known where a simple command stands: folder (None: not known), folders kept by open parentheses, path ("" as in the environment,
-    "changed", or "lost": rtk may not be found any more), argvs earlier in its pipeline. edits: (start, length, text) for the answer."""
+    "changed", or "lost": rtk may not be found any more), pipe: whether it reads one. edits: (start, length, text) for the answer."""
     __slots__ = ("word", "folder", "world", "folders", "path", "pipe", "edits", "shadowed", "cases", "variables")
 
     def __init__(self, word, folder, world):
         self.word, self.folder, self.world, self.variables = word, folder, world, {}
-        self.folders, self.path, self.pipe, self.edits, self.shadowed, self.cases = [], "", [], [], False, False
+        self.folders, self.path, self.pipe, self.edits, self.shadowed, self.cases = [], "", False, [], False, False
 
     def segment(self, before, after, following):
         names = [raw for _, raw, _, _ in before.items[:2]]
@@ -3358,7 +3364,7 @@ class RewriteCheck:
         quote, before, after = old[at][1][:1], old[at][1], new[at][1]
         unsafe = "'" if quote == "'" else '"\\$`'
         plain = quote in ("'", '"') and all(len(t) > 1 and t[0] == t[-1] == quote and not any(c in t[1:-1] for c in unsafe) for t in (before, after))
-        if not plain or at < 2 or old[at - 1][1] != "-c" or program(old[at - 2][1]) not in SHELLS:
+        if not plain or at < 2 or old[at - 1][1] != "-c" or program(old[at - 2][1]) not in SHELLS or self.pipe:
             return "quoted"
         refused, text = check_rewrite(before[1:-1], after[1:-1], self.word, self.folder, self.world)
         if refused or any(c in text for c in unsafe):
@@ -3424,7 +3430,7 @@ class RewriteCheck:
         self.path = self.path or ("changed" if name in ("source", ".", "eval", "conda", "nvm", "pyenv", "asdf", "unset") else "")
         self.shadowed |= name in ("alias", "function") or segment.end == "(" and len(argv) == 1 and following and (following.items, following.end) == ([], ")")
         self.cases |= name == "case"
-        self.pipe = [*self.pipe, [unquoted(item[2]) for item in argv]] if segment.end in ("|", "|&") else []
+        self.pipe = segment.end in ("|", "|&")
         if segment.end == "(":
             self.folders.append(self.folder)
         elif segment.end == ")" and self.folders:
@@ -3432,39 +3438,38 @@ class RewriteCheck:
 
     def veto(self, words, argv, segment, following):
         """Commands that rtk runs, but not as they are meant: a kind of refusal, or ""."""
-        head = " ".join([w for w in words[:8] if w[:1] != "-" or w == "-m"])
+        head = " ".join([w for w in words[:8] if w[:1] != "-" or w == "-m"]) + " "
         name, parts = words[0], {part for w in words[1:] if w[:1] != "-" for part in w.replace("-", ":").replace(".", ":").split(":")}
-        for kind, programs, marks in REFUSED_WORDS:
-            if any(w in marks for w in words) and any(not p or (head + " ").startswith(p + " ") for p in programs):
+        for kind, programs, marks in HELD_BACK:
+            if (not marks or any(w in marks for w in words)) and any(not p or head.startswith(p + " ") for p in programs):
                 return kind
-        if name in RUNNERS and parts & SERVERS or name in ("make", "mvn", "sbt", "just") and "run" in parts or name == "npx" and parts == {"vite"}:
-            return "streams"
-        if any(is_endless(earlier) for earlier in self.pipe) or name == "ping" and is_endless(words):
+        if name in RUNNERS and parts & SERVERS or name == "npx" and parts == {"vite"}:
             return "streams"
         if is_asking(words, head):
             return "interactive"
-        if name in REFORMATTED and asks_for_json(words):
-            return "machine-output"
         if name in LISTINGS and segment.end in ("|", "|&") and not is_viewer(following):
             return "piped-listing"
         if sys.platform == "win32" and name in WINDOWS_NAMES:
             return "windows-name"
-        return self.missing_start(argv, segment) if name == "find" else ""
+        return self.operands(name, argv, segment) if name in ("find", "diff", "grep") else ""
 
-    def missing_start(self, argv, segment):
-        """`rtk find` says nothing and succeeds where the folder to start from is missing; find does neither."""
-        known, judged = True, segment.end in ("&&", "||")
-        if not judged and any(raw == "2>" for _, raw, _, _ in segment.items):
-            return ""
+    def operands(self, name, argv, segment):
+        """Where rtk's own find, diff and grep end with another exit code: a missing folder to start from, a folder, a binary file."""
+        judged = segment.end in ("&&", "||")
+        careless = not judged and any(raw == "2>" for _, raw, _, _ in segment.items)
         for _, raw, parts, _ in argv[1:]:
-            if raw[:1] in ("-", "(", "!", "\\"):
+            if name == "find" and raw[:1] in ("-", "(", "!", "\\"):
                 break
             for value in expand(parts, self.scope()):
                 path = absolute(value, self.folder) if is_known(value) else None
-                known = known and path is not None
-                if path is not None and not file_kind(path):
+                kind = file_kind(path) if path else ""
+                if name == "find" and not careless and (not kind if path else judged):
                     return "missing-start"
-        return "missing-start" if judged and not known else ""
+                if name == "diff" and kind == "folder" and len(argv) == 3:
+                    return "folder"
+                if name == "grep" and kind == "file" and b"\0" in (read_file(path, 32768) or b""):
+                    return "not-text"
+        return ""
 
     def route(self, argv, old, new):
         """The equivalences: "" where `rtk NEW` does what OLD does."""
@@ -3476,8 +3481,18 @@ class RewriteCheck:
         if old[0] in NPX_ROUTES:
             return "" if is_routed(old, new) else "other-program"
         if old[0] in ("python", "python3") and old[1:2] == ["-m"] and old[2:] == new and new[0] in ("pytest", "mypy"):
-            return "" if not self.path and self.folder_of(old[0]) and self.folder_of(old[0]) == self.folder_of(new[0]) else "other-program"
+            same = not self.path and self.folder_of(old[0]) and self.folder_of(old[0]) == self.folder_of(new[0])
+            return "" if same and not (new[0] == "pytest" and self.has_modules()) else "other-program"
         return "other-program"
+
+    def has_modules(self):
+        """Whether tests may import what lies in the folder itself: `python -m` finds it, pytest by itself only beside a conftest.py."""
+        try:
+            names = [] if self.folder is None else posix.listdir(self.folder)
+        except OSError:
+            return False
+        return "conftest.py" not in names and any(
+            n.endswith(".py") and n not in ("setup.py", "noxfile.py") or "." not in n and file_kind(f"{self.folder}/{n}/__init__.py") for n in names)
 
     def packaged(self, old, new):
         """npx X: what lies in node_modules goes first, while rtk takes what PATH has, and installs nothing but tsc."""
@@ -3518,7 +3533,7 @@ class RewriteCheck:
     def globbed(self, value):
         """What a glob in the last part of a path may mean: every name in the folder with its beginning and end; at most MOST_WORDS."""
         folder, slash, name = value.rpartition("/")
-        if STAR not in name or not name.strip(STAR + ONE) or not is_known(folder + "/") or ANY in name or SET in name:
+        if STAR not in name or not is_known(folder + "/") or ANY in name or SET in name:
             return [value]
         first, last = name.replace(ONE, STAR).split(STAR)[0], name.replace(ONE, STAR).split(STAR)[-1]
         try:
@@ -3573,37 +3588,14 @@ def is_viewer(segment):
     return words == ["cat"] or words[:1] in (["head"], ["tail"]) and (len(words) == 1 or count.isdigit() and int(count) > 4)
 
 
-def is_endless(words):
-    """Whether a command prints on and on: what rtk reads from it, or of it, would not be seen before its end."""
-    name = words[0] if words else ""
-    options = [w for w in words[1:] if w[:1] == "-"]
-    follows = any(w == "--follow" or w[1:2] != "-" and ("f" in w or "F" in w) for w in options)
-    if name == "ping":
-        return not any(w[:2] in ("-c", "-w", "-n") for w in options)
-    return name in ENDLESS or follows and (name in ("tail", "journalctl") or name in ("docker", "kubectl") and "logs" in words)
-
-
 def is_asking(words, head):
-    """Whether a command would open an editor or a prompt."""
+    """Whether a command would open an editor, a prompt, or go on for ever."""
     short = "".join([w[1:] for w in words[1:] if w[:1] == "-" and w[1:2] != "-"])
-    if (head + " ").startswith("git commit "):
-        long = ("--message", "--file", "--reuse-message", "--no-edit", "--fixup", "--dry-run", "--help", "--squash")
-        return not any(w.split("=")[0] in long for w in words) and not any(c in short for c in "mFCh")
-    if words[0] == "psql":
-        return not any(w.split("=")[0] in ("--command", "--file", "--list", "--version", "--help") for w in words) and not any(c in short for c in "cflV?")
-    if words[0] == "ssh":
-        plain = [w for before, w in zip(words, words[1:]) if w[:1] != "-" and before not in ("-p", "-i", "-l", "-o", "-F", "-J", "-L", "-R", "-b", "-c", "-D")]
-        return len(plain) < 2
-    return False
-
-
-def asks_for_json(words):
-    for word, following in zip(words, [*words[1:], ""]):
-        option, equals, value = word.partition("=")
-        if option in ("--json", "-json", "--report") or option in ("--format", "--output", "--output-format", "--message-format", "--reporter", "-o", "-f"):
-            if option in ("--json", "-json") or (value if equals else following).startswith("json"):
-                return True
-    return False
+    for name, long, letters in ASKING:
+        if head.startswith(name + " "):
+            return not any(w.split("=")[0] in long for w in words) and not any(c in short for c in letters)
+    valued = ("-p", "-i", "-l", "-o", "-F", "-J", "-L", "-R", "-b", "-c", "-D")
+    return words[0] == "ssh" and len([w for before, w in zip(words, words[1:]) if w[:1] != "-" and before not in valued]) < 2
 
 
 # ---- The edge -------------------------------------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ CASES = [
     ('timeout 5 sh -c "make x"; ls', 'timeout 5 sh -c "rtk make x"; rtk ls', ""),
     ("bash -c 'M=\"a make b\"; ls'", "bash -c 'M=\"a rtk make b\"; rtk ls'", "quoted"),
     ('bash -c "git log $X"', 'bash -c "rtk git log $X"', "quoted"),
+    ("cat x | bash -c 'npm run ask'", "cat x | bash -c 'rtk npm run ask'", "quoted"),
     ("python3 -c 'git status'", "python3 -c 'rtk git status'", "quoted"),
     ("git commit -m 'git status'", "git commit -m 'rtk git status'", "quoted"),
     # text that is no command
@@ -100,6 +101,7 @@ CASES = [
     ("cat 'latin1.txt'", "rtk read 'latin1.txt'", "not-text"),
     ("cat *.md", "rtk read *.md", ""),
     ("cat *.txt", "rtk read *.txt", "not-text"),
+    ("cat sub/*", "rtk read sub/*", "not-text"),
     ("cat {a,latin1}.txt", "rtk read {a,latin1}.txt", "not-text"),
     ("F=a.txt; cat $F", "F=a.txt; rtk read $F", ""),
     ("cat $F", "rtk read $F", "unknown-file"),
@@ -119,15 +121,25 @@ CASES = [
     ("find missing -name x 2>/dev/null", "rtk find missing -name x 2>/dev/null", ""),
     ("find $D -name x && echo y", "rtk find $D -name x && echo y", "missing-start"),
     ("find sub -name x && echo y", "rtk find sub -name x && echo y", ""),
-    # output that another program picks from, or that is asked for as data
+    ("diff sub sub", "rtk diff sub sub", "folder"),
+    ("diff a.txt sub || echo y", "rtk diff a.txt sub || echo y", "folder"),
+    ("diff -r sub sub", "rtk diff -r sub sub", ""),
+    ("diff a.txt b.md || echo y", "rtk diff a.txt b.md || echo y", ""),
+    ("grep x nul", "rtk grep x nul", "not-text"),
+    ("cd sub && grep x ../nul", "cd sub && rtk grep x ../nul", "not-text"),
+    ("grep x a.txt && echo y", "rtk grep x a.txt && echo y", ""),
+    # output that another program picks from, or that rtk does not know
     ("ls -t | head -1", "rtk ls -t | head -1", "piped-listing"),
     ("wc -l *.py | tail -1", "rtk wc -l *.py | tail -1", "piped-listing"),
-    ("jest --json", "rtk jest --json", "machine-output"),
-    ("cargo build --message-format=json", "rtk cargo build --message-format=json", "machine-output"),
-    ("kubectl get pods -o json", "rtk kubectl get pods -o json", ""),
+    ("jest --json", "rtk jest --json", ""),
+    ("npx tsc --showConfig", "rtk tsc --showConfig", "other-output"),
+    ("vitest --version", "rtk vitest --version", "other-output"),
     # what would wait, or not be seen before it ends
     ("git add -p", "rtk git add -p", "interactive"),
     ("git commit", "rtk git commit", "interactive"),
+    ("git stash push -p", "rtk git stash push -p", "interactive"),
+    ("git stash show -p", "rtk git stash show -p", ""),
+    ("npx prisma migrate dev", "rtk prisma migrate dev", "interactive"),
     ("git commit --amend --no-edit", "rtk git commit --amend --no-edit", ""),
     ("pytest --pdb", "rtk pytest --pdb", "interactive"),
     ("psql db", "rtk psql db", "interactive"),
@@ -138,9 +150,12 @@ CASES = [
     ("npm run build", "rtk npm run build", ""),
     ("npm run test -- --watch", "rtk npm run test -- --watch", "streams"),
     ("make serve", "rtk make serve", "streams"),
-    ("tail -f log | grep x", "tail -f log | rtk grep x", "streams"),
-    ("docker logs -f x | grep y", "docker logs -f x | rtk grep y", "streams"),
-    ("ping host", "rtk ping host", "streams"),
+    ("uv run dev", "rtk uv run dev", "streams"),
+    ("npx prisma studio", "rtk prisma studio", "streams"),
+    ("tail -f log | grep x", "tail -f log | rtk grep x", ""),
+    ("docker logs -f x", "rtk docker logs -f x", ""),
+    ("mvn spring-boot:run", "rtk mvn spring-boot:run", ""),
+    ("ping host", "rtk ping host", "interactive"),
     ("ping -c1 host", "rtk ping -c1 host", ""),
 ]
 
@@ -148,7 +163,7 @@ CASES = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     top = tmp_path_factory.mktemp("check")
-    for name, content in {"a.txt": "a\n", "b.md": "b\n", "c.md": "\u00e9\n", "latin1.txt": b"caf\xe9\n", "sub/t.txt": b"\xff"}.items():
+    for name, content in {"a.txt": "a\n", "b.md": "b\n", "c.md": "\u00e9\n", "latin1.txt": b"caf\xe9\n", "sub/t.txt": b"\xff", "nul": b"a\0b"}.items():
         world.put(top / name, content)
     os.mkfifo(top / "pipe")
     return top
@@ -197,6 +212,9 @@ def test_python_m_pytest_only_beside_its_python(places, want, tmp_path):
         world.put_program(tmp_path / name, "#!/bin/sh\n")
     env = {"PATH": f"{tmp_path}/one:{tmp_path}/two"}
     assert check(tmp_path, "python3 -m pytest -q", "rtk pytest -q", env=env)[0] == want
+    for name, used in (("setup.py", True), ("src/a.py", True), ("shop/a.py", True), ("shop/__init__.py", False), ("conftest.py", True)):
+        world.put(tmp_path / name, "")  # what tests import from the folder itself pytest finds only beside a conftest.py
+        assert check(tmp_path, "python3 -m pytest -q", "rtk pytest -q", env=env)[0] == (want if used else "other-program"), name
     assert check(tmp_path, ". venv/bin/activate && python3 -m pytest", ". venv/bin/activate && rtk pytest", env=env)[0] == "other-program"
     assert check(tmp_path, "uv run python3 -m pytest", "uv run rtk pytest", env=env)[0] == "other-program"
 
@@ -275,10 +293,17 @@ def test_the_window_goes_up_with_a_rewrite(args, window, tmp_path):
     assert world.answer(names, world.command(names, "true", **args)) == {"decision": "allow"}
 
 
-@pytest.mark.parametrize("command", ["rtk git status", "  rtk ls", "rtk", "/opt/x/rtk git status", "'/a b/rtk' ls", "rtk gain\nls", "rtk.exe ls"])
-def test_a_command_that_starts_with_rtk_is_left_alone(command, tmp_path):
+@pytest.mark.parametrize("command", ["rtk git status", "  rtk ls", "rtk", "/opt/x/rtk git status", "'/a b/rtk' ls", "rtk.exe ls"])
+def test_a_call_of_rtk_is_left_alone(command, tmp_path):
     names = world.build(tmp_path)
     assert world.answer(names, world.command(names, command)) == {"decision": "allow"} and world.rtk_starts(names) == 0
+
+
+@pytest.mark.parametrize("command", ["rtk gain\nls", "rtk git status && ls", "rtk ls | head -5; ls"])
+def test_what_follows_a_call_of_rtk_is_not(command, tmp_path):
+    names = world.build(tmp_path)
+    world.answer(names, world.command(names, command))
+    assert world.rtk_starts(names)
 
 
 @pytest.mark.parametrize("size, starts", [(100_000, 1), (200_000, 0)])

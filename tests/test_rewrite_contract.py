@@ -25,8 +25,7 @@ REFUSED = {
     "unknown-file": "a device, which rtk reads to an end that never comes",
     "missing-start": "rtk find says nothing and succeeds where find names the missing folder and fails",
     "interactive": "rtk shows the question when it is too late to answer",
-    "streams": "rtk shows nothing before the end, and a server or a watch has none",
-    "machine-output": "rtk turns the JSON that was asked for into a summary",
+    "streams": "rtk shows nothing before the end, and a server or a watch has none (docker, kubectl, mvn, pnpm and others do stream)",
     "piped-listing": "rtk ls puts folders first, so that the first line is not the newest",
 }
 # The rows of rtk.md's harmful kinds, which must never be used, whatever the machine holds.
@@ -55,7 +54,8 @@ def ask(home, command, **env):
 
 
 def judge(home, command, answer):
-    return agy_hook.check_rewrite(command, answer, "rtk", str(home / "work"), agy_hook.World(environment(home), str(home), 0.0, {}))
+    bare = {**environment(home), "PATH": "/usr/bin:/bin"}  # no python and pytest in one folder: the fewest are used there
+    return agy_hook.check_rewrite(command, answer, "rtk", str(home / "work"), agy_hook.World(bare, str(home), 0.0, {}))
 
 
 def test_the_real_rtk_answers_as_the_table_says(home):
@@ -72,7 +72,7 @@ def test_at_least_nine_in_ten_rewrites_are_used_and_none_that_harms(home):
         if code in (0, 3) and answer and answer != command:
             kinds.setdefault(judge(home, command, answer)[0], []).append(command)
     used, total = len(kinds[""]), sum(map(len, kinds.values()))
-    assert used >= 0.9 * total, (used, total, kinds)
+    assert used >= 0.91 * total, (used, total, kinds)
     assert not set(kinds[""]) & set(HARMFUL)
     assert set(kinds) - {""} <= set(REFUSED), set(kinds) - set(REFUSED)
 
