@@ -186,7 +186,7 @@ Decision = record("Decision", "decision reason overwrite guard")
 # next word is its target), "heredoc" (a body; comes behind the newline that ends the line of its <<), "comment". parts of a word are tuples:
 #   ("text", s) quoted or escaped   ("bare", s) unquoted, so globs, braces and ~ count   ("var", name, default parts or None, quoted)
 #   ("run", tokens) $( ) ` ` <( )   ("array", tokens) A=( )   ("any", tokens) arithmetic, extglob and what is only known at run time
-MOST_ITEMS, MOST_LEVELS, MOST_WORDS = 6000, 24, 64
+MOST_ITEMS, MOST_LEVELS, MOST_WORDS, MOST_VALUE = 3000, 24, 64, 8192
 BLANKS, BREAKS = " \t", frozenset(" \t\r\n;&|<>()")
 WORD_STOPS = BREAKS | frozenset("'\"\\$`{},*?[~")
 QUOTED_STOPS = frozenset("\"\\$`")
@@ -365,7 +365,7 @@ class Scanner:
         follow = self.text[i + 1:i + 2]
         if follow == "\n" or self.text.startswith("\r\n", i + 1):
             return i + 2 + (follow == "\r")
-        if self.dos or parts and parts[0][0] == "bare" and parts[0][1][1:2] == ":":
+        if self.dos or parts and (parts[0][0] == "bare" and (parts[0][1][1:2] == ":" or parts[0][1][:1] == "%") or parts[0][1] == "USERPROFILE"):
             parts.append(("text", "\\"))
             return i + 1
         parts.append(("text", follow))
@@ -549,11 +549,12 @@ class Scanner:
         return None, 0
 
 
-def scan(text, dos=False):
-    """(tokens, unread text) of a command line as bash reads it; with dos, backslashes are separators as in cmd and PowerShell."""
-    scanner = Scanner(text, dos)
+def scan(text, dos=False, items=0):
+    """(tokens, unread text, tokens in all) of a command line as bash reads it; with dos, backslashes are separators as in cmd and PowerShell.
+    items: the tokens that were read before it."""
+    scanner = Scanner(text, dos, items=items)
     tokens = scanner.tokens(0)[0]
-    return tokens, text[scanner.unread:] if scanner.unread is not None else ""
+    return tokens, text[scanner.unread:] if scanner.unread is not None else "", scanner.items
 
 
 class Command:
@@ -566,16 +567,19 @@ class Command:
     source, sink: the Commands before and behind it in a pipeline, or None. piped: its output goes into a pipe. rtk: run through rtk.
     shell: "cmd" or "powershell" where it is one of theirs, else "sh". loop: one object for all commands of the innermost loop, None outside."""
     __slots__ = ("words", "outer", "redirects", "assigned", "stdin", "cwd", "times", "bound", "background", "source", "piped", "sink", "rtk", "shell",
-                 "loop")
+                 "loop", "known")
 
     def __init__(self, words, scope):
         self.words, self.outer, self.redirects, self.assigned, self.stdin = words, [], [], {}, []
         self.cwd, self.times, self.bound, self.shell, self.loop = scope.cwd, scope.times, scope.bound, scope.shell, scope.loop
-        self.background, self.source, self.piped, self.sink, self.rtk = False, None, False, None, False
+        self.background, self.source, self.piped, self.sink, self.rtk, self.known = False, None, False, None, False, ("", "")
 
     @property
     def name(self):
-        return program(self.words[0]) if self.words else ""
+        first = self.words[0] if self.words else ""
+        if first is not self.known[0]:
+            self.known = first, program(first)
+        return self.known[1]
 
     def inner(self, words):
         """The command that this one wraps."""
@@ -609,7 +613,7 @@ class Scope:
     def values(self, name):
         if name == "PWD":
             return [self.cwd or ANY]
-        return [self.home] if name == "HOME" or self.shell != "sh" and name.upper() == "USERPROFILE" else self.variables.get(name, [ANY])
+        return [self.home] if name == "HOME" or name.upper() == "USERPROFILE" else self.variables.get(name, [ANY])
 
 
 def expand(parts, scope):
@@ -623,8 +627,8 @@ def expand(parts, scope):
         if part[0] == "bare" and part[1] == "~" and (n == 0 or words[0].endswith(("=", ":"))):
             values = [scope.home if n + 1 == len(parts) or parts[n + 1][0] == "bare" and parts[n + 1][1][:1] in "/:" else "~"]
         else:
-            values = part_values(part, scope)
-        words = [w + v for w in words for v in values][:MOST_WORDS] if values != [""] else words
+            values = part_values(part, scope) if part[0] != "var" or len(words[0]) < MOST_VALUE else [ANY]
+        words = [w + v for w in words for v in values[:MOST_WORDS // len(words) or 1]] if values != [""] else words
     if any(OPEN in w or COMMA in w or CLOSE in w for w in words):
         words = [x for w in words for x in braces(w, [MOST_WORDS])]
     if any(SPLIT in w for w in words):
@@ -697,13 +701,13 @@ def read_commands(text, cwd, home, variables, shell="sh"):
 
 class Reader:
     """Walks tokens and gathers commands. `unread` is text that was too long or too deep to be read."""
-    __slots__ = ("commands", "unread", "level")
+    __slots__ = ("commands", "unread", "level", "items")
 
     def __init__(self):
-        self.commands, self.unread, self.level = [], "", 0
+        self.commands, self.unread, self.level, self.items = [], "", 0, 0
 
     def text(self, text, scope):
-        tokens, unread = scan(text, scope.shell != "sh")
+        tokens, unread, self.items = scan(text, scope.shell != "sh", self.items)
         self.unread += unread
         self.walk(tokens, scope)
 
@@ -750,7 +754,7 @@ class Reader:
 
     def assign(self, state, name, parts):
         values = [v.partition("=")[2] for v in expand(parts, state.scope)]
-        state.assigned[name] = values[0] if len(values) == 1 else ANY
+        state.assigned[name] = values[0] if len(values) == 1 and len(values[0]) < MOST_VALUE else ANY
 
     def substitutions(self, parts, scope):
         """Commands inside a word run as well, each in a shell of its own."""
@@ -767,14 +771,16 @@ class Reader:
         """A heredoc's body: what runs inside it; it is the input of the newest command that waits for one."""
         if parts:
             self.substitutions(parts, state.scope)
-        for command in self.commands[state.begin:]:
+        while state.begin < len(self.commands):
+            command = self.commands[state.begin]
             waiting = sum(1 for op, _ in command.redirects if op.endswith(("<<", "<<-")))
             if len(command.stdin) < waiting:
                 command.stdin.append(raw)
-                for reader in [command] + [c for c in self.commands[state.begin:] if c.source is command]:
-                    if reader.name in SHELLS and all(w[:1] == "-" for w in reader.words[1:]):
+                for reader in (command, command.sink):
+                    if reader and reader.name in SHELLS and all(w[:1] == "-" for w in reader.words[1:]):
                         self.script(raw, state.scope.copy(cwd=reader.cwd, bound=reader.bound, stack=[]))
                 return
+            state.begin += 1
 
     def keyword(self, state, raw):
         """A reserved word at the place of a command."""
@@ -879,7 +885,7 @@ class Reader:
                 break
             command = inner
         if command.words[-1:] == [ANY] and "xargs" in command.outer[:1] and command.source and command.source.name in ("echo", "printf"):
-            command.words[-1:] = command.source.words[1:]
+            command.words[-1:] = command.source.words[1:9]
         script = shell_script(command)
         if script is None and command.name in SHELLS and command.source and command.source.name in ("echo", "printf"):
             script = " ".join(command.source.words[1:]), "sh"
@@ -890,7 +896,7 @@ class Reader:
             command.source.sink = command
         if script is not None:
             self.script(script[0], scope.copy(cwd=command.cwd, bound=command.bound, shell=script[1], stack=[]))
-        for words in found_commands(command.words):
+        for words in found_commands(command.words) if "-exec" not in command.outer else ():
             self.keep(command.inner(words), scope)
         return command
 
@@ -988,13 +994,15 @@ def unquoted(parts):
 def shell_script(command):
     """(text, shell) that sh -c, eval, cmd /c or powershell -Command would run, or None."""
     words, name = command.words, command.name
+    if len(words) == 1 and command.outer and " " in words[0]:  # watch "a b", rtk run "a b"
+        return words[0], "sh"
     if name in ("eval", "trap"):
         return " ".join(words[1:] if name == "eval" else words[1:2]), command.shell
-    if name in SHELLS or name == "su":
+    if name in SHELLS or name in ("su", "script"):
         for i, word in enumerate(words[1:], 1):
             if word[:1] == "-" and word[:2] != "--" and word.endswith("c") and i + 1 < len(words):
                 return words[i + 1], "sh"
-            if word[:1] not in ("-", "+") and name != "su":
+            if word[:1] not in ("-", "+") and name in SHELLS:
                 return None
         return (command.stdin[0], "sh") if command.stdin else None
     if name in ("cmd", "powershell", "pwsh"):
@@ -1010,27 +1018,33 @@ def found_commands(words):
     """The argvs that `find … -exec` runs, {} standing for anything below the folders it walks."""
     if program(words[0] if words else "") not in ("find", "fd", "fdfind"):
         return []
-    roots, out = found_paths(words), []
-    for i, word in enumerate(words):
-        if word in ("-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"):
-            end = next((j for j in range(i + 1, len(words)) if words[j] in (";", "+")), len(words))
-            out.append([w for word in words[i + 1:end] for w in ([word.replace("{}", root) for root in roots or [ANY]] if "{}" in word else [word])])
-    return [argv for argv in out if argv]
+    roots, out, argv = found_paths(words), [], None
+    for word in words:
+        if argv is None and word in ("-exec", "-execdir", "-ok", "-okdir", "-x", "-X", "--exec", "--exec-batch"):
+            argv = []
+            out.append(argv)
+        elif word in (";", "+"):
+            argv = None
+        elif argv is not None:
+            argv += [word.replace("{}", root) for root in roots] if "{}" in word and len(argv) < MOST_WORDS else [word]
+    return [argv for argv in out[:MOST_WORDS] if argv]
 
 
 def found_paths(words):
     """What `find` comes upon, as patterns: anything below its roots, of the names that it looks for."""
-    roots, names = [], []
-    for word in words[1:]:
-        if word[:1] in ("-", "(", "!"):
-            break
-        roots.append(word)
+    roots, names = find_roots(words)[:MOST_WORDS] or ["."], []
     for i, word in enumerate(words[:-2] if "-prune" in words else words[:-1]):
         if word in ("-name", "-iname", "-path", "-ipath", "-wholename") and words[i - 1] not in ("!", "-not") and "-prune" not in words[i + 2:i + 3]:
             pattern = words[i + 1].replace("*", STAR).replace("?", ONE)
             names.append(pattern.replace(STAR, ANY) if "path" in word or "/" in pattern else pattern)
-    return [root + "/" + ANY for root in roots or ["."]] if not names else [name if "/" in name else root + "/" + ANY + "/" + name
-                                                                      for root in roots or ["."] for name in names]
+    return [root + "/" + ANY for root in roots] if not names else [name if "/" in name else root + "/" + ANY + "/" + name
+                                                                      for root in roots for name in names][:MOST_WORDS]
+
+
+def find_roots(words):
+    """The folders that `find` is told to walk: the words before its first test."""
+    begin = next((i for i, w in enumerate(words) if i and w not in ("-L", "-P", "-H")), len(words))
+    return words[begin:next((i for i, w in enumerate(words) if i >= begin and w[:1] in ("-", "(", "!")), len(words))]
 
 
 def change_scope(words, scope):
@@ -1077,7 +1091,7 @@ def absolute(path, cwd):
 def tool_path(value, cwd, home):
     """The absolute path that a tool's argument names, or "" where it names none: file:// and percent escapes, ~, $HOME, backslashes,
     a trailing slash and .. are undone (host.md §4)."""
-    if not isinstance(value, str) or not value or "\0" in value:
+    if not isinstance(value, str) or not value or "\0" in value or len(value) > 1 << 16:
         return ""
     if value[:5].lower() == "file:":
         value = unescape(value[5:].split("?")[0].split("#")[0])
@@ -1104,8 +1118,13 @@ def unescape(text):
 
 
 def real_path(path, links):
-    """An absolute path with its symlinks followed as far as it exists; a loop ends where it is. links: dict, remembers what was looked up."""
-    done, rest, hops = "", path.split("/")[::-1] if len(path) < 4096 else [], 0
+    """An absolute path with its symlinks followed as far as it exists; a loop ends where it is. links: dict, remembers what was looked up
+    (path -> target or "") and what came out (("real", path) -> path)."""
+    folder, _, name = path.rpartition("/")
+    known = links.get(("real", path)) or name and name not in (".", "..") and links.get(("real", folder))
+    if known and ("real", path) in links or len(path) >= 4096:
+        return known or path
+    done, rest, hops = known or "", [name] if known else path.split("/")[::-1], 0
     while rest:
         name = rest.pop()
         if name == "..":
@@ -1121,6 +1140,7 @@ def real_path(path, links):
             hops += target != ""
             done = here if not target else "" if target[:1] == "/" else done
             rest += target.split("/")[::-1]
+    links["real", path] = done or path
     return done or path
 
 
@@ -1242,27 +1262,28 @@ def decision_of(verdict, guard, text):
 # What is protected: .system_generated/ of every conversation below the brain folder of the three data folders, and of the folder that the
 # payload's transcriptPath lies in. Paths are compared as text and with their symlinks followed, in lower case.
 INSIDE = ("logs", "tasks", "steps", "messages")
-INTERNAL_NAMES = ("transcript.jsonl", "transcript_full.jsonl", "00000001.jsonl", "task-1.log", ".system_generated", "logs", "chunks",
-                  "tasks", "steps")
+INTERNAL_NAMES = ("transcript.jsonl", "transcript_full.jsonl", ".system_generated", "00000001.jsonl", "task-1.log", "logs", "chunks", "tasks", "steps")  # from far above, only the first three are what a search is about
 PATH_ARGUMENTS = ("AbsolutePath", "DirectoryPath", "SearchPath", "SearchDirectory", "TargetFile", "TargetDirectories", "File", "Url", "Uri",
                   "path", "paths", "absolute_path", "file_path", "include")
 OWN_TOOLS = ("read_transcript", "query_transcript", "check_context_health", "subagent_brief", "get_installation_status", "sync_installation")
 INTERPRETERS = ("python", "python2", "python3", "node", "nodejs", "deno", "bun", "perl", "php", "lua", "awk", "gawk", "mawk", "osascript",
                 "sqlite3", "duckdb", "ruby")
 # Programs that go below the folders they are given: name -> the options that make them do so, "" for always. See descends().
-WALKERS = {"find": "", "rg": "", "ag": "", "ack": "", "fd": "", "fdfind": "", "tree": "", "tar": "", "zip": "", "7z": "", "rsync": "", "rm": "rR",
-           "grep": "rR", "egrep": "rR", "fgrep": "rR", "zgrep": "rR", "ls": "R", "cp": "rRa", "scp": "r", "du": "a", "chmod": "R", "chown": "R",
-           "mv": "", "get-childitem": "-recurse", "gci": "-recurse", "dir": "-recurse", "copy-item": "-recurse", "remove-item": "-recurse",
-           "select-string": "", "robocopy": "", "xcopy": "", "ditto": "", "ln": "", "rmdir": ""}
+WALKERS = {"find": "", "rg": "", "ag": "", "ack": "", "fd": "", "fdfind": "", "tree": "", "tar": "cru", "zip": "", "7z": "", "rsync": "", "rm": "rR",
+           "grep": "rR", "egrep": "rR", "fgrep": "rR", "zgrep": "rR", "ls": "R", "cp": "rRa", "scp": "r", "du": "a",
+           "mv": "", "diff": "r", "eza": "TR", "exa": "TR", "get-childitem": "-recurse", "gci": "-recurse", "dir": "-recurse", "copy-item": "-recurse", "remove-item": "-recurse",
+           "select-string": "", "robocopy": "", "xcopy": "", "ditto": "", "ln": ""}
+RECURSIVE = ("--recursive", "--dereference-recursive", "--archive", "--all", "--tree", "--recurse", "/s", "--create", "--append", "--update")
+COPIERS = frozenset(("cp", "mv", "rsync", "scp", "ln", "ditto", "copy-item", "robocopy", "xcopy"))
 LISTERS = frozenset(("ls", "dir", "find", "tree", "rg", "ag", "ack", "fd", "du", "get-childitem", "gci", "vdir"))
-VIEWERS = {"head": "n", "tail": "n", "sed": "", "grep": "", "rg": "", "egrep": "", "fgrep": "", "wc": "", "read": "", "stat": "", "test": "", "[": "",
-           "file": "", "smart": "", "awk": "", "jq": "", "cut": ""}
+VIEWERS = frozenset("head tail sed grep rg egrep fgrep wc read stat test [ file smart awk jq cut ls log".split())
+READERS = frozenset("cat nl sort uniq tac rev tr fold strings bat less more python python3 tail head".split())  # bounded by what they are piped into
 
 
 class Area:
     """Where the protected folders lie. holders: the brain folders, as text and with symlinks followed, in lower case.
     guessed: the folder that commands run in, where the call does not name it."""
-    __slots__ = ("holders", "guessed", "home", "links")
+    __slots__ = ("holders", "guessed", "home", "links", "known")
 
     def __init__(self, call, world):
         self.home, self.links, self.guessed = world.home, world.links, call.cwd if not as_text(call.args.get("Cwd")) else ""
@@ -1271,11 +1292,16 @@ class Area:
         own = tool_path(call.transcript[:found], None, world.home) if found >= 0 else ""
         if own and own.rpartition("/")[0] not in brains:
             brains.append(own.rpartition("/")[0])
-        self.holders = {p.lower() for brain in brains for p in (brain, real_path(brain, world.links))}
+        self.holders, self.known = {p.lower() for brain in brains for p in (brain, real_path(brain, world.links))}, {"": None}
 
     def rest(self, path):
         """What follows .system_generated in a protected path (parts, the conversation's first), or None. Symlinks are followed."""
-        for form in (path, real_path(path, self.links)) if path else ():
+        if path not in self.known:
+            self.known[path] = self.find_rest(path)
+        return self.known[path]
+
+    def find_rest(self, path):
+        for form in (path, real_path(path, self.links)) + ((unescape(path),) if "%" in path else ()):
             lower = form.lower().replace("\\", "/")
             at = lower.find("/.system_generated")
             if at < 0 or lower[at + 18:at + 19] not in ("", "/"):
@@ -1288,17 +1314,16 @@ class Area:
     def above(self, path):
         """How many folders lie between a path and a .system_generated below it (1: a conversation's folder), or 0 where none can."""
         for form in (path, real_path(path, self.links)) if path else ():
-            lower = form.lower().rstrip("/")
-            if lower.rpartition("/")[0] in self.holders:
-                return 1
-            depths = [holder[len(lower):].count("/") + 2 for holder in self.holders if (holder + "/").startswith(lower + "/")]
+            parts = form.lower().replace("\\", "/").rstrip("/").split("/")
+            depths = [len(wanted) + 2 - len(parts) for wanted in [holder.split("/") for holder in self.holders]
+                      if len(parts) < len(wanted) + 2 and all(a == b or ANY not in a and is_pattern(a) and glob_fits(a, b) for a, b in zip(parts, wanted))]
             if depths:
                 return min(depths)
         return 0
 
     def near(self, path):
         """Whether a folder above is one of the host's own: ~/.gemini or further in. Above that, a walk is about other things."""
-        return any("/.gemini" in form.lower() or form.lower().rpartition("/")[0] in self.holders or form.lower() in self.holders
+        return any("/.gemini" in form.lower().replace("\\", "/") or form.lower().rpartition("/")[0] in self.holders or form.lower() in self.holders
                    for form in (path, real_path(path, self.links)))
 
 
@@ -1366,7 +1391,7 @@ def word_rest(word, cwd, area):
         whole = absolute(path, cwd)
         if whole and not whole.startswith("/" + ANY) and (ANY not in whole[:whole.lower().find("/.system")] or at < 0):
             return pattern_rest(whole, area)
-        inside = at >= 0 and path[at - 1:at] in ("/", "\\") and " " not in path
+        inside = at >= 0 and path[at - 1:at] in ("/", "\\", ANY) and " " not in path
         return [path[:at - 1]] + [p for p in path[at + 17:].replace("\\", "/").split("/") if p] if inside else None
     if (cwd is None or cwd == area.guessed) and (path.lower() + "/").startswith((".system_generated/", "./.system_generated/")):
         return [""] + path.partition("ystem_generated")[2].split("/")[1:]
@@ -1374,18 +1399,21 @@ def word_rest(word, cwd, area):
 
 
 def mentioned(text, cwd, area):
-    """Area.rest of a path inside a program's text (python -c, a heredoc for an interpreter, text that could not be read), or None."""
+    """(Area.rest, path) of a path inside a program's text (python -c, a heredoc for an interpreter, text that could not be read), or (None, "")."""
     lower, at = text.lower(), -1
-    while True:
+    for _ in range(MOST_WORDS * 4):
         at = lower.find(".system_generated", at + 1)
         if at < 0:
-            return None
-        begin = max(text.rfind(mark, 0, at) for mark in "\"'`( =,\n\t;") + 1
-        end = min(e for e in [text.find(mark, at) for mark in "\"'`) ,\n\t;"] + [len(text)] if e >= 0)
-        path = text[begin:end].replace("$HOME", area.home)
+            break
+        before, after = text[max(0, at - 1024):at], text[at:at + 1024]
+        path = before[max(before.rfind(mark) for mark in "\"'`( =,\n\t;") + 1:]
+        joined = not path and before[:-1].rstrip()[-1:] in (",", "/", "+") and any(h in before[-120:].lower() for h in ("brain", "gemini"))
+        path += after[:min(e for e in [after.find(mark) for mark in "\"'`) ,\n\t;"] + [len(after)] if e >= 0)]
+        path = "~/" + path.lstrip("/") if path.lstrip("/").startswith(".gemini/") else path.replace("$HOME", area.home)
         rest = area.rest(tool_path(path, cwd, area.home))
-        if rest is not None or path.startswith(".system_generated") and any(h in lower for h in ("brain", "gemini")):
-            return rest or [""]
+        if rest is not None or joined:
+            return rest or [""], path
+    return None, ""
 
 
 def internal_state(call, world):
@@ -1396,10 +1424,20 @@ def internal_state(call, world):
     for path in argument_paths(call, area):
         rest = area.rest(path)
         if rest is not None:
-            return internal_verdict(rest, path, viewed_slice(call, path), call, world)
-        if call.tool in ("grep_search", "find_by_name", "codebase_search") and area.near(path) and area.above(path):
+            return internal_verdict(rest, path, viewed_slice(call, path, world), call, world)
+        if searches_below(call, path, area):
             return deny_internal([path], call)
     return None
+
+
+def searches_below(call, path, area):
+    """Whether a native search, or one of an MCP server's, comes from a folder to a protected one: judged like a `find` of the same."""
+    tool = as_text(call.args.get("ToolName")) if call.tool == "call_mcp_tool" else call.tool
+    if not area.near(path) or not any(word in tool.lower() for word in ("search", "find", "grep", "tree", "glob")):
+        return False
+    names, depth = listed(call.args.get("Includes")) + listed(call.args.get("Pattern")), whole_number(call.args.get("MaxDepth")) or 99
+    words = ["find", path, "-maxdepth", str(depth)] + [word for name in names if name[:1] != "!" for word in ("-name", name)]
+    return descends(Command(words, Scope(None, area.home, {})), path, area)
 
 
 def argument_paths(call, area):
@@ -1414,17 +1452,24 @@ def argument_paths(call, area):
             values += list(value.values())
         elif isinstance(value, list):
             values += value[:200]
-        elif isinstance(value, str) and (call.tool != "call_mcp_tool" or value[:1] in ("/", "~", "{", "[") or value[:5].lower() == "file:"):
+        elif isinstance(value, str) and call.tool == "call_mcp_tool" and value[:1] in ("{", "["):
+            try:
+                values.append(parse_json(value))
+            except (ValueError, RecursionError):
+                pass
+        elif isinstance(value, str) and (call.tool != "call_mcp_tool" or (value[:1] in ("/", "~", "$") or value[:5].lower() == "file:") and not
+                                         set(" \n") & set(value.partition(".system_generated")[2])):  # else it is text that begins with a path
             out.append(tool_path(value, call.cwd, area.home))
     return [path for path in out if path]
 
 
-def viewed_slice(call, path):
-    """Whether a native call shows only a bounded part of a file: at most 150 lines of it, or a file that is small."""
-    first, last = whole_number(call.args.get("StartLine")), whole_number(call.args.get("EndLine"))
-    if call.tool not in ("view_file", "read_file"):
+def viewed_slice(call, path, world):
+    """Whether a native call shows a bounded part of a file, as the guard bounded-reads measures it."""
+    try:
+        return call.tool in LINE_ARGUMENTS and not asks_much(call) or call.tool in (*LINE_ARGUMENTS, "grep_search") and \
+            file_kind(path) == "file" and not MEASURES[call.tool][2](path, call, world)
+    except OSError:
         return False
-    return first is not None and last is not None and 0 <= last - first < 150 or is_small(path)
 
 
 def whole_number(value):
@@ -1435,28 +1480,27 @@ def whole_number(value):
         return None
 
 
-def is_small(path):
-    data = read_file(path, (16 << 10) + 1)
-    return data is not None and len(data) <= 16 << 10 and data.count(b"\n") <= 150
-
-
 def internal_in_commands(call, world, area):
     """The first path into a protected folder, in any word, redirect, substitution or inline program of a command line."""
-    verdict = None
+    verdict, written = None, {}
     for command in call.commands:
-        for rest, path in internal_words(command, area):
-            verdict = verdict or internal_verdict(rest, path, bounded_view(command), call, world)
+        found = {path: rest for rest, path in internal_words(command, area, written)} if verdict is None else {}
+        bounded = found and bounded_view(command)
+        for path, rest in found.items():
+            verdict = verdict or internal_verdict(rest, path, bounded, call, world)
+        targets = [target for op, target in command.redirects if ">" in op] + (command.words[1:] if command.name == "tee" else [])
+        written.update({absolute(target, command.cwd): command.stdin for target in targets if command.stdin})
         if verdict is None and walks_into(command, area):
             verdict = deny("internal-state", "This goes through the host's .system_generated/ folders. Name a narrower folder, or leave them out "
                            "(--exclude-dir=.system_generated, or find … -not -path '*/.system_generated/*'). To search conversations: the MCP tool "
                            'query_transcript {"conversationId": "*", "query": "WORD"}.')
-    if verdict is None and call.unread and mentioned(call.unread, call.cwd, area) is not None:
+    if verdict is None and call.unread and mentioned(call.unread, call.cwd, area)[0] is not None:
         verdict = deny_internal([""], call)
     return verdict
 
 
-def internal_words(command, area):
-    """(rest, path) of each protected path in one command."""
+def internal_words(command, area, written):
+    """(rest, path) of each protected path in one command, also in a program that it is given or that an earlier one wrote (path -> texts)."""
     words = command.words + command.outer + [target for op, target in command.redirects if not op.endswith(("<<", "<<-", "<<<"))]
     for word in words + list(command.assigned.values()):
         rest = word_rest(word, command.cwd, area)
@@ -1464,33 +1508,46 @@ def internal_words(command, area):
             yield rest, tool_path(spelled_path(word), command.cwd, area.home) or word
     if command.cwd and area.rest(command.cwd) is not None and command.words:
         yield area.rest(command.cwd), command.cwd
-    if command.name.rstrip("0123456789.") in INTERPRETERS or command.name in INTERPRETERS or command.shell == "powershell":
-        for text in command.words[1:] + command.stdin:
-            rest = mentioned(text, command.cwd, area)
-            if rest is not None:
-                yield rest, text
+    name = command.name.rstrip("0123456789.")
+    runs, texts = name in INTERPRETERS or command.name in INTERPRETERS or command.shell == "powershell", []
+    if runs:  # awk and databases take their program as a word, the others behind an option
+        texts = [w for last, w in zip(command.words, command.words[1:]) if last in ("--eval", "--print") or last[:1] == "-" != last[1:2] or
+                 name in ("awk", "gawk", "mawk", "sqlite", "duckdb") or command.shell == "powershell"] + command.stdin
+        texts += command.source.words[1:] + command.source.stdin if command.source else []
+    for word in command.words if written else ():
+        if runs or command.name in SHELLS or word is command.words[0]:
+            texts = texts + written.get(absolute(word, command.cwd), [])
+    for text in texts:
+        rest, path = mentioned(text, command.cwd, area)
+        if rest is not None:
+            yield rest, path
 
 
 def walks_into(command, area):
     """Whether a command goes below a folder that holds protected ones: find, grep -r, ls -R, tar, cp -r and kin (design.md §1)."""
     name, words = command.name, command.words
-    left_out = any("gemini" in w or "system_generated" in w for i, w in enumerate(words) if "exclude" in w or i and "exclude" in words[i - 1])
+    if name == "git" and words[1:2] == ["grep"] and "--no-index" in words:
+        name, words = "rg", words[1:]
+    left_out = any("gemini" in w or "system_generated" in w for i, w in enumerate(words) if "exclude" in w or w[:1] == "!" or i and ("exclude" in words[i - 1] or words[i - 1] == "-x"))
     if left_out or name not in WALKERS and not (name in LISTERS or command.rtk):
         return False
     always = WALKERS.get(name)
     flags = [w for w in words[1:] if w[:1] == "-"]
-    if always is None or always and not command.rtk and not (
-            any(w.lower().startswith(always) or w in ("--recursive", "--dereference-recursive", "--archive", "--all") for w in flags)
-            or any(c in always for w in flags if w[:2] != "--" for c in w[1:])) or command.rtk and name in ("ls", "read", "git"):
+    letters = "".join([w for w in words[1:2] if name == "tar" and w[:1] != "-"] + [w for w in flags if w[:2] != "--"])
+    if always is None or command.rtk and name in ("ls", "read", "git") or always and not (command.rtk and name == "grep") and not (
+            always[0] != "-" and set(always) & set(letters) or any(w.lower() in RECURSIVE or always.startswith(w.lower()) for w in words[1:])):
         return False
-    roots = [w for w in words[1:] if w[:1] != "-" or w == "-"]
-    if name == "find":
-        roots = roots[:next((i for i, w in enumerate(words[1:]) if w[:1] in ("-", "(", "!")), len(words))]
+    roots = find_roots(words) if name == "find" else [w for w in words[1:] if w[:1] != "-" or w == "-"]
     if name in ("grep", "egrep", "fgrep", "rg", "ag", "ack", "fd", "fdfind", "zgrep") and not any(w in ("-e", "-f", "--files") for w in words):
         roots = roots[1:]
+    elif name in COPIERS and "--delete" not in words:
+        roots = roots[:-1] or roots  # the last is where it goes to
+    elif name == "tar" and "-C" in words[:-1]:
+        folder = words[words.index("-C") + 1]
+        roots = [absolute(root, absolute(folder, command.cwd)) or "" for root in roots if root is not folder]
     for root in roots or (["."] if name in LISTERS or name == "grep" else []):
-        path = tool_path(root, command.cwd, area.home)
-        if path and not is_pattern(path) and descends(command, path, area):
+        path = tool_path(root, command.cwd, area.home) or absolute(root, command.cwd)
+        if path and descends(command, path, area):
             return True
         if is_pattern(root) and not root.startswith(ANY) and area.above(tool_path(root.rpartition("/")[0] or ".", command.cwd, area.home)) == 1 \
                 and glob_fits(root.rpartition("/")[2], ".system_generated"):
@@ -1503,50 +1560,51 @@ def descends(command, path, area):
     depth, near, words = area.above(path), area.near(path), command.words
     if not depth:
         return False
-    for option in ("-maxdepth", "--max-depth", "--maxdepth", "-L", "-d"):
-        if option in words[:-1] and command.name in ("find", "tree", "du", "fd", "rg"):
-            limit = whole_number(words[words.index(option) + 1])
-            if limit is not None and limit < depth:
-                return False
+    limits = [value for i, w in enumerate(words) for option in ("-maxdepth", "--max-depth", "--maxdepth", "-L", "-d", "--level") if w.startswith(option)
+              for value in (words[i + 1:i + 2] if w == option else [w[len(option):].lstrip("=")])]
+    if command.name in ("find", "tree", "du", "fd", "rg") and any(value.isdigit() and int(value[:9]) <= depth for value in limits):
+        return False
+    if command.name in ("du", "ln"):  # names and sizes, or a link
+        return near
     if command.name in ("rg", "ag", "ack", "fd", "fdfind", "tree"):  # these leave hidden folders out
         return near or any(w in ("--hidden", "--no-ignore", "-uu", "-uuu", "-a", "-H", "-.", "-u", "--all") for w in words)
     if command.name != "find":
         return True
-    if any("system_generated" in w and words[i - 2] in ("!", "-not") or w == "-prune" for i, w in enumerate(words)):
+    if any(("system_generated" in w or w in ("*/.*", "*/.*/*", ".*")) and words[i - 2] in ("!", "-not") or w == "-prune" for i, w in enumerate(words)):
         return False
-    wanted = [words[i + 1] for i, w in enumerate(words[:-1]) if w in ("-name", "-iname", "-path", "-wholename", "-ipath", "-regex")
-              and words[i - 1] not in ("!", "-not")]
+    wanted = [words[i + 1].lower().replace(".*", "*") if "regex" in w else words[i + 1].lower() for i, w in enumerate(words[:-1])
+              if w in ("-name", "-iname", "-path", "-wholename", "-ipath", "-regex", "-iregex") and words[i - 1] not in ("!", "-not")]
     if not wanted and not near and not any(w in ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint") for w in words):
         return False  # a list of names from far above, by size or age: nothing of a transcript is read
     globs = ["".join(ACTIVE.get(c, c) for c in w).rpartition("/")[2] for w in wanted]
-    names = INTERNAL_NAMES + (("output.txt", "content.md") if near else ())
-    return not globs or any(glob_fits(g, n) or n[:1] == "." and g[:1] in (STAR, ONE) and glob_fits(ANY + g[1:], n) for g in globs for n in names)
+    names = INTERNAL_NAMES if near else INTERNAL_NAMES[:3]
+    return not globs or any(g in ("output.txt", "content.md") and near or glob_fits(g, n) or n[:1] == "." and g[:1] in (STAR, ONE) and glob_fits(ANY + g[1:], n) for g in globs for n in names)
 
 
 def bounded_view(command):
-    """Whether a command shows a bounded part of a file, or searches it: what spills and the logs of finished tasks may be read with."""
+    """Whether a command, or what it is piped into, shows a bounded part of a file or searches it: so spills and logs of finished tasks may be read."""
     name, words = command.name, command.words
-    written = [target for op, target in command.redirects if ">" in op and not target.isdigit() and target != "/dev/null"]
-    if name not in VIEWERS or written:
-        return name == "cat" and command.sink is not None and command.sink.name != "read" and bounded_view(command.sink)
+    if [target for op, target in command.redirects if ">" in op and not target.isdigit() and target != "/dev/null"]:
+        return False
+    if command.sink is not None and (name in READERS or name in VIEWERS) and bounded_view(command.sink):
+        return True
     if name == "sed":
         return not any(w.startswith(("-i", "--in-place")) for w in words) and any(w[-1:] in "pq" and w[:1].isdigit() for w in words[1:])
     if name in ("head", "tail"):
-        counts = [w.lstrip("-n").lstrip("=") for w in words[1:] if w.strip("-nc+=").isdigit()]
-        return all(whole_number(c.strip("-c+=")) is not None and "+" not in c for c in counts) and not any(w in ("-f", "-F") for w in words) and \
-            all(int(c.strip("-c+=")) <= (500 if "c" not in c else 1 << 14) for c in counts)
-    return name != "read" or command.rtk
+        counts, most = [w.lstrip("-nclinesbyt=") for w in words[1:]], 1 << 14 if any(w.startswith(("-c", "--bytes")) for w in words) else 500
+        return not any(w in ("-f", "-F", "--follow") or w[:1] in "-+" and "+" in w for w in words) and all(int(c[:9]) <= most for c in counts if c.isdigit())
+    return name in VIEWERS and (name != "read" or command.rtk)
 
 
 def internal_verdict(rest, path, bounded, call, world):
     """None where a protected path may be read so, else the denial. rest: the conversation's folder and the parts behind .system_generated."""
     parts, brain = rest[1:], rest[0]
     if len(parts) == 3 and parts[0] == "steps" and parts[2] in ("output.txt", "content.md"):
-        return None if bounded else route_slice(f"{parts[2]} of step {parts[1]} is large: read a part of it.", path, call, world)
+        return None if bounded else route_slice(f"{parts[2]} of step {parts[1]} is large: read a part of it", path, call, world)
     if len(parts) == 2 and parts[0] == "tasks" and parts[1].startswith("task-") and parts[1].endswith(".log") and parts[1][5:-4].isdigit():
         state = task_state(world, brain + "/.system_generated/logs", int(parts[1][5:-4][:9]), path)
         if state == "finished":
-            return None if bounded else route_slice("The log of a finished task: read a part of it.", path, call, world)
+            return None if bounded else route_slice("The log of a finished task: read a part of it", path, call, world)
         add_strike(call, world)
         wants = " It waits for input: manage_task send_input or kill." if state == "waiting" else ""
         return deny("internal-state", f"task-{parts[1][5:-4]} is still running; its log grows and is not for polling.{wants} End your turn: the host "
@@ -1556,9 +1614,8 @@ def internal_verdict(rest, path, bounded, call, world):
 
 def route_slice(text, path, call, world):
     rtk = find_rtk(world)[1]
-    shell = f" or run_command: {rtk} read -n --head-lines 150 {quote_shell(path)}" if rtk else ""
-    first = f"{text} Next: view_file AbsolutePath={path} StartLine=1 EndLine=150"
-    return deny("internal-state", first + shell if len((first + shell).encode("utf-8", "replace")) < 370 else first)
+    return routed("internal-state", text, [f"view_file AbsolutePath={quote_argument(path)} StartLine=1 EndLine=150", rtk and
+                                           f"{rtk} read -n --head-lines 150 {quote_shell(path)}"], 'query_transcript {"stepIndex": N, "field": "output"}')
 
 
 def deny_internal(rest, call):
@@ -1590,7 +1647,7 @@ def bounded_reads(call, world):
         found = judge(path, call, world)
     except OSError:  # unreadable, or gone by now: the host's own error says it best
         return None
-    return found and too_much(*found)
+    return found and routed("bounded-reads", *found)
 
 
 def is_free(path, call, world):
@@ -1624,7 +1681,7 @@ def asks_much(call):
 
 
 def judge_read(path, call, world):
-    """The arguments of too_much(), or None. MOST_BYTES + 1 bytes tell whether a whole file is too long, whatever its size."""
+    """The last arguments of routed(), or None. MOST_BYTES + 1 bytes tell whether a whole file is too long, whatever its size."""
     head, first = read_file(path, MOST_BYTES + 1), asked_lines(call)[0]
     if not head or is_binary(head):
         return None
@@ -1797,17 +1854,17 @@ def ask_waymark(world, question):
     return f"waymark_ask({quote_argument(question)}, plain: true)" if there else ""
 
 
-def too_much(what, routes, otherwise):
+def routed(guard, what, routes, otherwise):
     """The denial, with as many of the routes as fit, each whole or not at all; `otherwise` where none does."""
     text, used = what + ". Instead: ", []
-    room = REASON_BYTES - len("[agy:bounded-reads] ") - len(text)
+    room = REASON_BYTES - len(f"[agy:{guard}] ") - len(text)
     for route in routes:
-        size = len(route.encode("utf-8", "replace")) + 6
-        native = route.startswith(("view_file ", "read_file ", "grep_search ", "waymark_ask("))
+        size = len((route or "").encode("utf-8", "replace")) + 6
+        native = (route or "").startswith(("view_file ", "read_file ", "grep_search ", "waymark_ask("))
         if route and size <= room and (native or sys.platform != "win32") and not [c for c in route if c == "\0" or "\ud800" <= c <= "\udfff"]:
             used.append(f"`{route}`")
             room -= size
-    return deny("bounded-reads", text + (" or ".join(used) or otherwise))
+    return deny(guard, text + (" or ".join(used) or otherwise))
 
 
 LINE_ARGUMENTS = {"view_file": ("StartLine", "EndLine"), "read_file": ("offset", "limit")}
@@ -2151,7 +2208,7 @@ def changed_files(call, world):
         if before and command.words and before.name.partition("]::")[2] in POWERSHELL_CALLS:
             found = [(command.words[0].replace("\\", "/").partition(",")[0], "writes")]
         before = command
-        for word, how in found:
+        for word, how in dict.fromkeys(found):
             target, marked, name = word.partition("//") if "://" not in word else ("", "", "")
             path = absolute(world.home + word[1:] if word[:2] == "~/" or word == "~" else word, command.cwd or "/" + ANY)
             if marked and name and command.name in WRITERS and file_kind(path.rpartition("/")[0]) != "folder" and target[-1:] != "/":
@@ -2838,7 +2895,7 @@ Guard = record("Guard", "id tools function stops passes")
 GUARDS = [
     Guard("internal-state", (
         "run_command", "view_file", "list_dir", "grep_search", "find_by_name", "write_to_file", "replace_file_content", "multi_replace_file_content",
-        "call_mcp_tool", "view_file_outline", "view_code_item", "codebase_search", "read_file", "read_many_files",
+        "call_mcp_tool", "view_file_outline", "view_code_item", "codebase_search", "read_file", "read_many_files", "read_resource",
     ), internal_state, stops=(
         ("view_file", {"AbsolutePath": "{SG}/logs/transcript.jsonl", "StartLine": 1, "EndLine": 5}), "cat {SG}/logs/transcript.jsonl | head -5",
         "grep -r error {HOME}/.gemini/antigravity/brain", "cd {BRAIN} && ls -R", "rtk read {SG}/tasks/task-8.log",
@@ -3120,7 +3177,7 @@ def run_subprocess(argv, env, seconds, limit):
 def holds_secret(text):
     """Whether a command looks as if it held a secret: then it is neither cached nor logged. Rather one too many than one too few."""
     low = text.lower()
-    if [sign for sign in SECRET_SIGNS if sign in low] or "curl" in low and (" -u" in low or "--user" in low):
+    if len(text) > 1 << 17 or [sign for sign in SECRET_SIGNS if sign in low] or "curl" in low and (" -u" in low or "--user" in low):
         return True
     return bool([name for name in SECRET_NAMES if name in low and is_given(low, name)]) or has_url_login(low) or has_key(text)
 
@@ -3286,7 +3343,7 @@ def check_rewrite(command, answer, word, folder, world):
 
 def segments(text):
     """The simple commands of a command line, newlines that end nothing left out; None where it could not be read to its end."""
-    tokens, unread = scan(text)
+    tokens, unread, _ = scan(text)
     if unread:
         return None
     out, items, at = [], [], 0
