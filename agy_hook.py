@@ -1021,9 +1021,13 @@ def found_commands(words):
     return [argv for argv in out if argv]
 
 
+FILTERS = frozenset("! -not -prune -maxdepth -newer -mtime -mmin -ctime -size -empty -user -regex".split())
+
+
 def found_paths(words):
-    """What `find` comes upon, as patterns: anything below its roots, of the names that it looks for."""
-    roots, names = [], []
+    """What `find` comes upon, as patterns: anything below its roots, of the names that it looks for. ANY stands twice where names alone decide:
+    what is there can be looked up then."""
+    roots, names, below = [], [], "/" + (ANY if FILTERS.intersection(words) else ANY + ANY) + "/"
     for word in words[1:]:
         if word[:1] in ("-", "(", "!"):
             break
@@ -1032,7 +1036,7 @@ def found_paths(words):
         if word in ("-name", "-iname", "-path", "-ipath", "-wholename") and words[i - 1] not in ("!", "-not") and "-prune" not in words[i + 2:i + 3]:
             pattern = words[i + 1].replace("*", STAR).replace("?", ONE)
             names.append(pattern.replace(STAR, ANY) if "path" in word or "/" in pattern else pattern)
-    return [root + "/" + ANY for root in roots or ["."]] if not names else [name if "/" in name else root + "/" + ANY + "/" + name
+    return [root + "/" + ANY for root in roots or ["."]] if not names else [name if "/" in name else root + below + name
                                                                       for root in roots or ["."] for name in names]
 
 
@@ -2224,7 +2228,7 @@ def evaluation(call, world):
     for path, how in changed_files(call, world):
         if active is None:
             active = file_kind("/".join((world.state, *marker)), posix.lstat) == "file"
-        find = evaluation_inside if how in ("deletes", "moves") or how == "reverts" and active or ANY in path else evaluation_file
+        find = evaluation_inside if how in ("deletes", "moves") or how == "reverts" and active or ANY + ANY in path else evaluation_file
         found, kind = find(path, call, world, () if active else EARLY)
         if kind and how != "modes":
             return force_ask("evaluation", f"this {how.replace('reverts', 'may change')} {shown(found, call)}, a file of an evaluation ({kind}): the user"
@@ -2292,8 +2296,8 @@ def evaluation_inside(path, call, world, kinds):
     """evaluation_file for what is to go as a whole: of a folder, its first protected entry, of at most 400 and three levels down; of what `find`
     comes upon, the first that fits."""
     left, queue = 400, [(path, 0)]
-    if ANY in path and not path.startswith("/" + ANY):
-        queue.append((path.partition("/" + ANY)[0], 0))
+    if "/" + ANY + ANY in path:
+        queue.append((path.partition("/" + ANY + ANY)[0], 0))
     for folder, depth in queue:
         found, kind = evaluation_file(folder, call, world, kinds)
         if kind and (folder == path or ANY not in path or glob_fits(path, folder)):
@@ -2870,8 +2874,10 @@ def script_pause(script, language):
         name = text.rpartition(".")[2] if kind == "n" else ""
         if name not in ("while", "range", "sleep", "setTimeout") and CODE_CALLS.get(name) != "run":
             continue
-        part = tokens[i + 1:code_end(tokens, i + 1, tokens[i + 1:i + 2] == [("(", "(")])]
-        numbers = [n for n in [as_seconds(given.get(word, word).replace("_", "")) for kind, word in part if kind == "n"] if n is not None]
+        part = tokens[i + 1:i + 60]
+        part = part[:code_end(part, 0, part[:1] == [("(", "(")])]
+        words = [given.get(word, word).replace("_", "") for kind, word in part if kind == "n"]
+        numbers = [n for n in [seconds(word) for word in words if word[:1].isdigit() or word[:1] == "."] if n is not None]
         if name == "while" and {"True", "true", "1", "not"} & {word for _, word in part[:2]}:
             times = FOREVER
         elif name == "range":
