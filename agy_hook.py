@@ -785,9 +785,9 @@ class Reader:
     def keyword(self, state, raw):
         """A reserved word at the place of a command."""
         scope = state.scope
-        if raw in ("while", "until", "for", "select", "if", "case", "{"):
+        if raw in ("while", "until", "for", "select", "if", "case", "{") or raw == "do" and scope.shell == "powershell":
             self.push(state)
-        if raw in ("while", "until"):
+        if raw in ("while", "until") or scope.shell == "powershell" and raw in ("do", "for"):
             scope.times, scope.loop = float("inf"), object()
         elif raw in ("for", "select", "case", "function"):
             state.expects = raw
@@ -941,9 +941,10 @@ def seconds(text):
     """A duration as sleep and timeout read it ("5", "0.5", "2m") in seconds, or None."""
     number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1)
     try:
-        return float(number) * unit if number.replace(".", "", 1).isdigit() else None
+        value = float(number) * unit
     except ValueError:
         return None
+    return value if value == value else None
 
 
 def unwrap(command):
@@ -1009,8 +1010,10 @@ def shell_script(command):
         for i, word in enumerate(words[1:], 1):
             if word.lower() in (("/c", "/k", "//c") if name == "cmd" else ("-command", "-c", "/c")):
                 return " ".join(words[i + 1:]), "cmd" if name == "cmd" else "powershell"
-        if name != "cmd" and len(words) > 1 and words[-1][:1] != "-":
-            return words[-1], "powershell"
+        low = ["", *[word.lower() for word in words[1:]]]
+        first = next((i for i, word in enumerate(low) if word[:1] not in ("", "-") and low[i - 1] not in ("-executionpolicy", "-ep", "-ex", "-version")), 0)
+        if name != "cmd" and first and "-file" not in low and "-f" not in low:
+            return " ".join(words[first:]), "powershell"
     return None
 
 
@@ -1030,14 +1033,18 @@ def found_commands(words):
     return [argv for argv in out[:MOST_WORDS] if argv]
 
 
+FILTERS = frozenset("! -not -prune -maxdepth -newer -mtime -mmin -ctime -size -empty -user -regex".split())
+
+
 def found_paths(words):
-    """What `find` comes upon, as patterns: anything below its roots, of the names that it looks for."""
-    roots, names = find_roots(words)[:MOST_WORDS] or ["."], []
+    """What `find` comes upon, as patterns: anything below its roots, of the names that it looks for. ANY stands twice where names alone decide:
+    what is there can be looked up then."""
+    roots, names, below = find_roots(words)[:MOST_WORDS] or ["."], [], "/" + (ANY if FILTERS.intersection(words) else ANY + ANY) + "/"
     for i, word in enumerate(words[:-2] if "-prune" in words else words[:-1]):
         if word in ("-name", "-iname", "-path", "-ipath", "-wholename") and words[i - 1] not in ("!", "-not") and "-prune" not in words[i + 2:i + 3]:
             pattern = words[i + 1].replace("*", STAR).replace("?", ONE)
             names.append(pattern.replace(STAR, ANY) if "path" in word or "/" in pattern else pattern)
-    return [root + "/" + ANY for root in roots] if not names else [name if "/" in name else root + "/" + ANY + "/" + name
+    return [root + "/" + ANY for root in roots] if not names else [name if "/" in name else root + below + name
                                                                       for root in roots for name in names][:MOST_WORDS]
 
 
@@ -1882,25 +1889,26 @@ WRITERS = {name: row for names, *row in (
     ("rm rmdir unlink del erase rd remove-item ri trash", "deletes", "all", "-include -exclude -filter", "", ""),
     ("cp ln copy copy-item cpi xcopy robocopy", "writes", "last", "-t --target-directory -S -destination -filter", "", ""),
     ("install", "writes", "last", "-t --target-directory -m -o -g -S", "", "-d"),
-    ("rsync scp", "writes", "last", "-e -f -i -o -P -F --exclude --include --files-from", "", "--dry-run -n"),
+    ("rsync", "writes", "last", "-e -f -T --exclude --include --files-from", "", "--dry-run -n"), ("scp", "writes", "last", "-i -o -P -F -J", "", ""),
     ("mv move move-item mi", "moves", "last", "-t --target-directory -S -destination -filter", "", "-n --dry-run"),
     ("ren rename-item rni", "moves", "first", "-newname", "", ""), ("rename prename sd", "moves", "rest", "", "", "-n"),
-    ("set-content add-content out-file clear-content tee-object sc new-item ni mklink zip", "writes", "first", "-value -encoding -itemtype -width",
+    ("set-content add-content out-file clear-content tee-object sc new-item ni mklink zip", "writes", "first", "-value -encoding -itemtype -width -inputobject",
      "", ""),
     ("chmod chown chgrp chattr attrib icacls", "modes", "all", "", "", ""),
-    ("gzip gunzip bzip2 bunzip2 xz unxz zstd", "deletes", "all", "", "", "-c -k -l -t -dc -dk -kd --stdout --keep"),
+    ("gzip gunzip bzip2 bunzip2 xz unxz zstd", "deletes", "all", "", "", "-c -k -l -t --stdout --keep"),
     ("black isort", "writes", "all", "-l --line-length --config", "", "--check --diff --check-only -c"),
-    ("prettier gofmt clang-format autopep8 yapf yq ruff", "writes", "all", "--config", "-w --write -i --in-place --inplace --fix format", "--check --diff"),
+    ("prettier gofmt clang-format autopep8 yapf yq ruff eslint", "writes", "all", "--config", "-w --write -i --in-place --inplace --fix format",
+     "--check --diff"),
     ("curl", "writes", "out", "-o --output", "", ""), ("wget", "writes", "out", "-O --output-document -P --directory-prefix", "", ""),
-    ("sort pandoc", "writes", "out", "-o --output", "", ""), ("unzip", "unpacks", "out", "-d", "", "-l -p -t"),
+    ("sort pandoc shuf iconv", "writes", "out", "-o --output", "", ""), ("unzip", "unpacks", "out", "-d", "", "-l -p -t"),
 ) for name in names.split()}
 # verb -> how, options of which one is needed, options of which none may be, what it works on without a path: the whole tree ("top"), or the folder
 GIT_WRITERS = {
-    "restore": ("reverts", "", "--staged -S", ""), "rm": ("deletes", "", "--cached -n --dry-run", ""), "clean": ("reverts", "", "-n --dry-run -nd -dn", "."),
+    "restore": ("reverts", "", "--staged -S", ""), "rm": ("deletes", "", "--cached -n --dry-run", ""), "clean": ("reverts", "", "-n --dry-run", "."),
     "reset": ("reverts", "--hard --merge --keep", "", "top"), "checkout": ("reverts", "", "-b -B --orphan --detach -t --track", ""),
     "stash": ("reverts", "", "", "top"), "mv": (), "apply": (), "am": (),
 }
-INLINE = {"python": "-c", "pypy": "-c", "ipython": "-c", "node": "-e -p --eval --print", "bun": "-e --eval", "deno": "eval", "perl": "-e -E",
+INLINE = {"python": "-c", "py": "-c", "pypy": "-c", "ipython": "-c", "node": "-e -p --eval --print", "bun": "-e --eval", "deno": "eval", "perl": "-e -E",
           "ruby": "-e", "php": "-r", "rscript": "-e", "lua": "-e"}
 # Calls that change files in inline code: which arguments name them; "." is the object whose method it is.
 CODE_CALLS = {name: where for names, where in (
@@ -1935,14 +1943,21 @@ def written_paths(command, source=None):
 
 
 def split_options(command, valued="", start=1):
-    """(arguments, {option: value or ""}) of a command; valued: the options that take the next word. PowerShell's are in lower case."""
+    """(arguments, {option: value or ""}) of a command; valued: the options that take the next word. PowerShell's are in lower case; -sSLo X is
+    -s -S -L -o X."""
     arguments, options, valued, words = [], {}, valued.split(), iter(command.words[start:])
     for word in words:
         if word == "--":
             arguments += words
         elif word[:1] == "-" and len(word) > 1:
             name = (word.lower() if command.shell == "powershell" else word).partition("=")[0]
-            options[name] = word[len(name) + 1:] or (next(words, "") if name in valued else "")
+            if command.shell != "sh" or name[:2] == "--" or name in valued:
+                options[name] = word[len(name) + 1:] or (next(words, "") if name in valued else "")
+                continue
+            for n, letter in enumerate(word[1:], 2):
+                options["-" + letter] = (word[n:] or next(words, "")) if "-" + letter in valued else ""
+                if "-" + letter in valued or not letter.isalnum():
+                    break
         elif command.shell != "cmd" or word[:1] != "/" or len(word) > 3:
             arguments += word.split(",") if command.shell == "powershell" else [word]
     return arguments, options
@@ -1954,7 +1969,9 @@ def table_writes(command, how, which, valued, needs, unless, start=1):
     if needs and not given & set(needs.split()) or given & set(unless.split()):
         return []
     if which == "out":
-        return [(options[o], how) for o in valued.split() if o in options]
+        named = [options[o] for o in valued.split() if o in options]  # else curl -O and wget take the name from the address
+        fetched = arguments if command.name == "wget" and not named or command.name == "curl" and options.keys() & {"-O", "--remote-name"} else []
+        return [(word, how) for word in named + ["./" + url.rpartition("/")[2] for url in fetched]]
     if which != "last":
         return [(word, how) for word in {"all": arguments, "first": arguments[:1], "rest": arguments[1:]}[which] or [""]]
     into = [options[o] for o in ("-t", "--target-directory", "-destination") if options.get(o)]
@@ -1989,6 +2006,8 @@ def inplace_writes(command):
     """sed, perl, ruby and awk with -i change every argument but the program, which may also come by -e or -f."""
     awk, sed = command.name[-3:] == "awk", command.name[-3:] == "sed"
     inplace, scripts = awk and "inplace" in command.words, []
+    tokens = [token for word in command.words[1:] if awk and ">" in word for token in code_tokens(word)]
+    printed = [text for before, (kind, text) in zip(tokens, tokens[1:]) if kind == "s" and before[0] == ">"]
     for word in command.words[1:]:
         if word[:1] == "-" and word[:2] != "--" and not awk:
             cut = min([word.find(c) for c in ("efl" if sed else "eEMI") if c in word] or [len(word)])
@@ -1997,7 +2016,7 @@ def inplace_writes(command):
         inplace = inplace or word[:10] == "--in-place"
         scripts += [word] if word[:6] in ("--expr", "--file") or awk and word == "-f" else []
     files = [w for w in split_options(command, " ".join([w for w in scripts if "=" not in w] + ["-i -v"] * awk))[0] if w]  # BSD: sed -i '' …
-    return [(word, "writes") for word in files[not scripts:]] if inplace else []
+    return [(word, "writes") for word in printed + (files[not scripts:] if inplace else [])]
 
 
 def tar_writes(command):
@@ -2115,8 +2134,8 @@ def code_tokens(text):
     return out
 
 
-def code_values(tokens, known):
-    """The texts that a list of expressions most likely makes, ANY for what is not in it; a comma inside parentheses joins a path."""
+def code_values(tokens, known, flat=1):
+    """The texts that a list of expressions most likely makes, ANY for what is not in it; a comma in more than `flat` parentheses joins a path."""
     out, depth = "", 0
     for n, (kind, text) in enumerate(tokens):
         depth += (kind in ("(", "[", "{")) - (kind in (")", "]", "}"))
@@ -2130,7 +2149,7 @@ def code_values(tokens, known):
             out = out[:out.rfind("\n") + 1]
         elif kind == "n" and tokens[n + 1:n + 2] != [("(", "(")]:
             out += known.get(text.partition(".")[0], ANY) if text[:1] != "." else "/"
-        elif kind == "/" or kind == "n" and text[:1] == "." or kind == "," and depth > 1:
+        elif kind == "/" or kind == "n" and text[:1] == "." or kind == "," and depth > flat:
             out += "/"
         elif kind == ",":
             out += "\n"
@@ -2147,7 +2166,8 @@ def code_writes(text, command):
         if (where or assigns) and budget > 0:
             first = i + 1 + bool(assigns)
             end = code_end(tokens, first, not assigns and follow == "(")
-            values = code_values(tokens[first:end] if follow == "(" or assigns else [("(", "(")] + tokens[first:end], known)
+            joins = assigns and tokens[first:first + 1] and tokens[first][0] == "n"  # p = join(a, b)
+            values = code_values(tokens[first:end] if follow == "(" or assigns else [("(", "(")] + tokens[first:end], known, not joins)
             budget -= end - begin
             if assigns:
                 known[name] = values[0]
@@ -2195,7 +2215,7 @@ def changed_files(call, world):
         args = call.args
         if call.tool == "call_mcp_tool":
             args = args.get("Arguments") if as_text(args.get("ToolName")).lower().startswith(WRITE_VERBS) else None
-        for name in (*PATH_ARGUMENTS, "source", "destination") if isinstance(args, dict) else ():
+        for name in (*PATH_ARGUMENTS, "source", "destination", "relative_path") if isinstance(args, dict) else ():
             path = tool_path(args.get(name), call.cwd, world.home)
             if path:
                 yield path, "writes"
@@ -2243,6 +2263,7 @@ EVALUATION_FOLDERS = frozenset("benchmark benchmarks evaluator evaluators evalua
 EARLY = ("scoring", "ground_truth", "evaluation_paths")
 NOT_OURS = frozenset((".git", "node_modules", ".venv", "venv", "site-packages", "__pycache__", ".pytest_cache", "build", "dist", "target", ".gemini"))
 NOT_DATA = (".log", ".out", ".err", ".tmp", ".md", ".rst", ".pyc", ".o")
+OUTCOMES = frozenset("result results output outputs out report reports log logs".split())  # eval_results.json is what an evaluation leaves
 # Programs and Python modules that evaluate; with a word where only that subcommand does.
 HARNESSES = frozenset("lm_eval lm-eval lm-eval-harness lighteval opencompass deepeval ragas helm-run evalplus mteb oaieval oaievalset alpaca_eval promptfoo"
                       " evaluate_functional_correctness garak bfcl swebench swe-bench bigcode_eval bigcode-evaluation-harness pytest-benchmark tau-bench"
@@ -2264,7 +2285,7 @@ def evaluation(call, world):
     for path, how in changed_files(call, world):
         if active is None:
             active = file_kind("/".join((world.state, *marker)), posix.lstat) == "file"
-        find = evaluation_inside if how in ("deletes", "moves") or how == "reverts" and active else evaluation_file
+        find = evaluation_inside if how in ("deletes", "moves") or how == "reverts" and active or ANY + ANY in path else evaluation_file
         found, kind = find(path, call, world, () if active else EARLY)
         if kind and how != "modes":
             return force_ask("evaluation", f"this {how.replace('reverts', 'may change')} {shown(found, call)}, a file of an evaluation ({kind}): the user"
@@ -2315,7 +2336,7 @@ def evaluation_kind(parts, inside, spot, world):
         return "scoring" if stem.startswith(("score", "scoring", "grade", "grading")) else next((hit for hit in hits if hit in EARLY), hits[0])
     if stem in ("ground_truth", "groundtruth"):
         return "ground_truth"
-    named = parts[-1].startswith(("eval_", "bench_")) and not parts[-1].endswith(NOT_DATA)
+    named = parts[-1].startswith(("eval_", "bench_")) and not parts[-1].endswith(NOT_DATA) and OUTCOMES.isdisjoint(stem.split("_"))
     return parts[-1][:parts[-1].index("_")] + "_*" if named else ""
 
 
@@ -2329,11 +2350,14 @@ def fits_path(pattern, parts, spot, world):
 
 
 def evaluation_inside(path, call, world, kinds):
-    """evaluation_file for what is to go as a whole: of a folder, its first protected entry, of at most 400 and three levels down."""
+    """evaluation_file for what is to go as a whole: of a folder, its first protected entry, of at most 400 and three levels down; of what `find`
+    comes upon, the first that fits."""
     left, queue = 400, [(path, 0)]
+    if "/" + ANY + ANY in path:
+        queue.append((path.partition("/" + ANY + ANY)[0], 0))
     for folder, depth in queue:
         found, kind = evaluation_file(folder, call, world, kinds)
-        if kind:
+        if kind and (folder == path or ANY not in path or glob_fits(path, folder)):
             return found, kind
         if depth < 3 and left > 0 and folder.rpartition("/")[2].lower() not in NOT_OURS and file_kind(folder, posix.lstat) == "folder":
             names = names_in(folder)[:left]
@@ -2560,10 +2584,12 @@ def answers_manage_task(block, at, index):
 WINDOWS, SHORTEST, MOST_STRIKES = (0, 30, 75, 188, 469, 600), 30, 5
 # Words of a timer's prompt: what is done, to what; in a question or a condition, how that is; who is reminded where it is not the user.
 CHECKING = frozenset("""check checks checked checking recheck rechecking poll polls polled polling wait waits waited waiting await awaits awaiting
-    watch watches watched watching monitor monitors monitored monitoring status verify verifies verifying inspect inspects inspecting""".split())
-WATCHED = frozenset("task tasks process processes job jobs build builds test tests command commands subagent subagents".split())
-CONDITIONS = frozenset("if whether until till when once is are has have did".split())
-ENDED = frozenset("done finish finishes finished complete completes completed end ends ended over ready running run passed failed stopped exited".split())
+    watch watches watched watching monitor monitors monitored monitoring status verify verifies verifying inspect inspects inspecting
+    look looking follow following progress tail""".split())
+WATCHED = frozenset("task tasks process processes subprocess subprocesses job jobs build builds test tests command commands subagent subagents".split())
+CONDITIONS = frozenset("if whether until till when once after is are has have did".split())
+ENDED = frozenset("done finish finishes finished complete completes completed end ends ended over ready running run pass passes passed fail failed"
+                  " succeeded stopped exited".split())
 SELF = frozenset("me myself yourself agent assistant".split()) | CHECKING
 
 
@@ -2733,11 +2759,14 @@ def task_number(value, conversation=None):
 
 
 def as_seconds(value):
-    """A number, or one in a string, in seconds; None of anything else."""
+    """A number, or one in a string ("10", "10 s", "2m"), in seconds; None of anything else."""
     try:
-        number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else None
-    except (ValueError, OverflowError):
+        number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    except OverflowError:
         return None
+    text = value.strip(" \"'").lower() if isinstance(value, str) else ""
+    digits = text.rstrip(" acdehimnorstuy")  # s, sec, seconds, minutes, hours
+    number = seconds(digits.rstrip() + text[len(digits):].strip()[:1]) if text else number
     return number if number == number else None
 
 
@@ -2752,11 +2781,16 @@ def check_of(call):
         return "Status check", as_seconds(args.get("WaitDurationSeconds")) or 0, None
     if call.tool == "schedule":
         spans = [s for s in (as_seconds(args.get("DurationSeconds")), cron_gap(args.get("CronExpression"))) if s is not None]
-        watches = task_number(args.get("TimerCondition")) is not None or speaks_of_polling(args.get("Prompt"))
+        watches = names_task(args.get("TimerCondition")) or speaks_of_polling(args.get("Prompt"))
         return (f"{min(spans):g} s is too short", min(spans), None) if spans and watches else None
     daemon = any(str(args.get(key)).lower() == "true" for key in ("IsDaemon", "RunPersistent"))
     what = "" if daemon else foreground_wait(call.commands)
     return (what, None, None) if what else None
+
+
+def names_task(condition):
+    words = "".join(c if c.isalnum() or c == "-" else " " for c in as_text(condition)[:4000].lower()).split()
+    return any(word[:5] == "task-" and word[5:].isdigit() for word in words)
 
 
 def speaks_of_polling(prompt):
@@ -2766,7 +2800,8 @@ def speaks_of_polling(prompt):
     words = "".join(c if c.isalnum() else " " for c in text).split()
     for i, word in enumerate(words):
         behind = words[i + 1:i + 9]
-        if word in ("remind", "nudge") and SELF.isdisjoint(behind[:2]) or word in ("tell", "ask", "notify", "alert") and "user" in behind[:2]:
+        to_user = word in ("tell", "ask", "notify", "alert", "prompt", "reminder") and "user" in behind[:3]
+        if to_user or word in ("remind", "nudge") and SELF.isdisjoint(behind[:2]):
             return False
         asked = word in CONDITIONS and not ENDED.isdisjoint(behind) and not WATCHED.isdisjoint(behind)
         if asked or word in CHECKING and not WATCHED.isdisjoint(words[max(0, i - 8):i] + behind):
@@ -2810,6 +2845,8 @@ FOREVER = float("inf")
 IDLE = frozenset("sleep gsleep start-sleep : true false [ [[ test echo printf date".split())
 LOOKING = IDLE | frozenset("grep egrep pgrep pidof ps kill jobs wait fuser lsof".split())
 EXITS = ("break", "exit", "return")
+COMPARISONS = frozenset("-lt -le -gt -ge -eq -ne".split())
+FOLLOWED = ("docker", "podman", "docker-compose", "kubectl", "oc")
 
 
 def foreground_wait(commands):
@@ -2823,7 +2860,7 @@ def foreground_wait(commands):
     for command in commands:
         if command.background and not joined or command.bound is not None and command.bound <= 600:
             continue
-        if follows(command) and not any(c.source is command and c.name == "head" for c in commands):
+        if follows(command.words) and not any(c.source is command and c.name == "head" for c in commands):
             return "tail -f"
         if command.name == "watch" or any(program(w) == "watch" and before[:1] != "-" for before, w in zip([""] + command.outer, command.outer)):
             return "watch"
@@ -2840,11 +2877,10 @@ Loop = record("Loop", "limit exits works idle")
 
 def read_loop(body):
     """The Loop that a list of its commands makes."""
-    names = {command.name for command in body}
-    words = [word for command in body if command.name in ("[", "[[", "test") for word in command.words]
-    counts = any(c.assigned for c in body) or names & {"let", "expr", "date"}
-    counter = counts and any(word in ("-lt", "-le", "-gt", "-ge", "-eq", "-ne") for word in words) \
-        or any(c.words == [ANY] and c.shell == "sh" for c in body)  # (( ))
+    names = {command.name for command in body if command.name[:1] != ANY}
+    words = [word for command in body if not COMPARISONS.isdisjoint(command.words) for word in command.words]
+    counts = any(c.assigned or c.words and c.words[0][-2:] == "++" for c in body) or names & {"let", "expr", "date"}
+    counter = counts and words or any(c.words == [ANY] and c.shell == "sh" for c in body)  # (( ))
     limit = 1 if "read" in names else max([int(w[:6]) for w in words if w.isascii() and w.isdigit()], default=1) if counter else None
     return Loop(limit, not names.isdisjoint(EXITS), not names <= IDLE | {"", "read"}, names <= LOOKING and not any(c.assigned for c in body))
 
@@ -2854,15 +2890,19 @@ def time_in_loop(pause, command, loop):
     if command.times == FOREVER:
         total = FOREVER if loop.limit is None else pause * loop.limit
     else:
-        total = pause * command.times / (max(1, len(command.words) - 1) if command.times > 1 else 1)  # sleep $i has all values of i in its words
+        values = sum(seconds(word) is not None for word in command.words) if command.times > 1 else 1  # sleep $i has all values of i in its words
+        total = pause * command.times / max(1, values)
     return 0 if total <= 600 and (loop.exits or command.times == FOREVER and loop.works) else total
 
 
-def follows(command):
-    """Whether this is a tail -f, or its like in PowerShell."""
-    if command.name in ("get-content", "gc"):
-        return any(word.lower() == "-wait" for word in command.words)
-    flags = command.words[1:] if command.name in ("tail", "gtail") else ()
+def follows(words):
+    """Whether this is a tail -f, or its like: journalctl -f, docker logs -f, kubectl logs -f, Get-Content -Wait."""
+    name = program(words[0]) if words else ""
+    if name in ("get-content", "gc"):
+        return any(word.lower() == "-wait" for word in words)
+    logs = words.index("logs") + 1 if name in FOLLOWED and "logs" in words else 0
+    flags = words[logs or 1:] if logs or name in ("tail", "gtail", "journalctl") else []
+    flags = flags[:flags.index("--")] if "--" in flags else flags
     return any(word.startswith("--follow") or word[:1] == "-" != word[1:2] and ("f" in word or "F" in word) for word in flags)
 
 
@@ -2871,21 +2911,43 @@ def pause_of(command):
     name, words = command.name, command.words
     if name in ("sleep", "gsleep", "start-sleep"):
         scale = 0.001 if any(word.lower().startswith("-m") for word in words) else 1
-        return FOREVER if "infinity" in words else sum(seconds(word) or 0 for word in words[1:]) * scale
-    if command.outer[-1:] and command.outer[-1].lower() == "/t" and program(command.outer[-2:][0]) == "timeout":  # timeout /t 30 in cmd
-        return seconds(words[0]) or 0
-    if name.startswith(("python", "perl", "ruby")) or name == "py":
-        return sum(map(script_pause, [script for flag, script in zip(words, words[1:]) if flag in ("-c", "-e")] + command.stdin))
-    return 0
+        return sum(seconds(word) or 0 for word in words[1:]) * scale
+    whole = [word.lower() for word in command.outer[-2:] + words]
+    if whole and program(whole[0]) == "timeout" and ("/t" in whole or len(whole) == 2):  # timeout /t 30 in cmd
+        return sum(seconds(word) or 0 for word in whole)
+    if name == "ping" and {"localhost", "127.0.0.1", "::1"} & set(words):  # how cmd sleeps without a console
+        return sum(seconds(count) or 0 for flag, count in zip(words, words[1:]) if flag in ("-n", "-c"))
+    language = name.rstrip("0123456789.")
+    return script_pause(inline_code(command, INLINE[language].split()), language) if language in INLINE else 0
 
 
-def script_pause(script):
-    """Seconds of the sleep calls in an inline script; endless where they stand in a loop without a bound."""
-    total = 0
-    for piece in script[:20000].split("sleep")[1:]:
-        number = piece.lstrip(" (")[:12]
-        total += as_seconds(number[:len(number) - len(number.lstrip("0123456789."))]) or 0
-    return FOREVER if total and any(loop in script for loop in ("while True", "while 1", "while not ")) else total
+def script_pause(script, language):
+    """Seconds that inline code sleeps, by its sleep and setTimeout calls, range() and `while True` around them, and the commands it runs."""
+    if "sleep" not in script and "setTimeout" not in script:
+        return 0
+    tokens, total, times = code_tokens(script), 0, 1
+    given = {name: value for (_, name), sign, (_, value) in zip(tokens, tokens[1:], tokens[2:]) if sign[0] == "="}
+    for i, (kind, text) in enumerate(tokens):
+        name = text.rpartition(".")[2] if kind == "n" else ""
+        if name not in ("while", "range", "sleep", "setTimeout") and CODE_CALLS.get(name) != "run":
+            continue
+        part = tokens[i + 1:i + 60]
+        part = part[:code_end(part, 0, part[:1] == [("(", "(")])]
+        words = [given.get(word, word).replace("_", "") for kind, word in part if kind == "n"]
+        numbers = [n for n in [seconds(word) for word in words if word[:1].isdigit() or word[:1] == "."] if n is not None]
+        if name == "while" and {"True", "true", "1", "not"} & {word for _, word in part[:2]}:
+            times = FOREVER
+        elif name == "range":
+            times *= max(numbers, default=1)
+        elif CODE_CALLS.get(name) == "run":
+            total += sum(map(pause_of, read_commands(" ".join([word for kind, word in part if kind == "s"]), None, "", {})[0]))
+        elif numbers and ("/", "/") not in part:
+            product = 1
+            for number in numbers if name == "sleep" else numbers[-2 if ("*", "*") in part[-4:] else -1:]:
+                product *= number
+            total += product * times * (0.001 if language in ("node", "bun", "deno") else 1) if product else 0
+    exits = any(text in EXITS for kind, text in tokens if kind == "n")
+    return 0 if exits and 1 < times and total <= 600 else total
 
 
 # ---- The guard table ------------------------------------------------------------------------------------------------------------------
@@ -2945,7 +3007,8 @@ def switched_off(world):
 
 
 def run_guards(call, world, guards=None):
-    """The strictest Decision of all guards, the first of equals, or None. A guard that fails asks: neither a silent pass nor a brick wall."""
+    """The strictest Decision of all guards, the first of equals, or None; behind a denial none is asked, as a call that does not run is no check.
+    A guard that fails asks: neither a silent pass nor a brick wall."""
     verdict, off = None, switched_off(world)
     for guard in GUARDS if guards is None else guards:
         if guard.id in off or guard.tools and call.tool not in guard.tools:
@@ -2957,6 +3020,8 @@ def run_guards(call, world, guards=None):
                                   f' "off": ["{guard.id}"] into ~/.gemini/antigravity/agy_config.json')
         if found and (verdict is None or STRICTNESS[found.decision] > STRICTNESS[verdict.decision]):
             verdict = found
+        if found and found.decision == "deny":
+            break
     return verdict
 
 

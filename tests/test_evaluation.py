@@ -60,6 +60,7 @@ NATIVE = [
 ]
 MCP = [("ask", "write_file", {"path": "{WS}/benchmarks/x"}), ("ask", "edit_file", {"path": "benchmarks/x"}), ("pass", "read_file", {"path": "{WS}/benchmarks/x"}),
        ("ask", "move_file", {"source": "{WS}/benchmarks/x", "destination": "/tmp/x"}), ("pass", "write_file", {"path": "{WS}/src/x"}), ("pass", "write_file", "x"),
+       ("pass", "write_file", '{"path"'), ("ask", "replace_symbol_body", {"relative_path": "evaluators/score.py"}),
        ("pass", None, None), ("pass", "write_file", {"path": 5})]
 EVALUATORS = [
     "python3 benchmarks/run.py", "python3 ./benchmarks/run.py --n 5 > /tmp/x 2>&1", "python -u evaluators/score.py", "./benchmarks/run.sh", "bash benchmarks/run.sh",

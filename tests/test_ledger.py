@@ -128,14 +128,15 @@ def test_a_heredoc_for_an_interpreter_waits_and_a_written_script_does_not(sessio
 PROMPTS = ["check on the background task", "Check the build", "poll job 7", "Wait for the tests to finish", "Keep watching the process", "CHECKING THE TASK",
            "see if the command is done", "See whether my build has finished", "monitor the subagents", "get the status of task-8",
            "has the test run? check", "Is the build finished?", "continue once the tests have finished", "verify that the job ended",
-           "Remind the agent to poll the task",
+           "Remind the agent to poll the task", "Follow up on the running job", "look at the task output", "did the tests pass?", "check subprocess 7",
+           "resume after the build completes", "Check the task and notify the user", "progress of the build",
            "Remind me to check the build", "Remind yourself to poll the task"]
 HARMLESS = ["Remind the user to review the pull request", "Check on Tess", "wait for the latest news", "Remind the user to check the build", "checkout testing",
             "Continue with the docs", "Buy a watch", "Tell the user that the build needs a check", "process the mail", "", None, 5, ["check the task"],
-            "Remind Anna to check the tests", "see the latest build", "if the user is ready, go on", "Once done, write the summary", "the contest is over"]
+            "Reminder for the user: check the build", "Prompt the user to check the job offers", "Remind Anna to check the tests", "see the latest build", "if the user is ready, go on", "Once done, write the summary", "the contest is over"]
 
 
-CONDITIONS = [f"{CONV}/task-8", "task-8", '"task-8"']
+CONDITIONS = [f"{CONV}/task-8", "task-8", '"task-8"', "Task-8", "task-8 finished"]
 
 
 @pytest.mark.parametrize("args", [{"Prompt": p} for p in PROMPTS] + [{"Prompt": "go on", "TimerCondition": c} for c in CONDITIONS])
@@ -152,9 +153,19 @@ def test_a_timer_on_a_task(session, args):
 
 @pytest.mark.parametrize("prompt", HARMLESS)
 def test_other_timers_are_free(session, prompt):
-    for condition in ("never", "any", "delivery-1", None, 5):
+    for condition in ("never", "any", "delivery-1", "multitask-8", None, 5):
         assert session.ask("schedule", {"DurationSeconds": "5", "Prompt": prompt, "TimerCondition": condition}) == "allow"
     assert session.ledger() is None
+
+
+@pytest.mark.parametrize("seconds", ['"10"', "'10'", "10s", "10 s", "10 seconds", " 10 ", "1e1", "+10", 10.5, "-5"])
+def test_any_way_to_write_a_short_span(session, seconds):
+    assert session.ask("schedule", {"DurationSeconds": seconds, "Prompt": "check the task"}) == "deny"
+
+
+@pytest.mark.parametrize("seconds", ['"30"', "30s", "1 minute", "2m", "1h", "45.5", "inf"])
+def test_any_way_to_write_a_long_span(session, seconds):
+    assert session.ask("schedule", {"DurationSeconds": seconds, "Prompt": "check the task"}) == "allow"
 
 
 @pytest.mark.parametrize("seconds", ["soon", None, "", [], {}, True, "nan", float("inf")])
@@ -204,6 +215,11 @@ def test_twelve_checks_over_two_hours_each_second_accounted_for(session):
         session.now += 600
         assert session.ask(*STATUS) == "allow"
     assert session.now - NOW < 7200 < session.now + 600 - NOW
+
+
+def test_what_another_guard_denies_is_no_check(session):
+    assert session.run(f"sleep 30; cat {session.brain}/.system_generated/logs/transcript_full.jsonl") == "deny"
+    assert session.ledger() is None and session.ask(*STATUS) == "allow"
 
 
 @pytest.mark.parametrize("checks, ago, left", [(1, 0, 30), (1, 29.5, 1), (1, 0.75, 30), (3, 180, 8), (99, 1, 599)])

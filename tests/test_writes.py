@@ -26,8 +26,8 @@ WRITTEN = [  # command line -> what it changes; * and ? stand for what only the 
     ("cp a b", "b b//a"), ("cp a/c b/", "b/ b///c"), ("mv a b", "b b//a a"), ("cp a", ""), ("rm -rf a b", "a b"), ("rm -- -x", "-x"), ("dd if=a of=b", "b"),
     ("install -m 755 a b", "b b//a"), ("ln -s a b", "b b//a"), ("git rm a b", "a b"), ("git checkout -- a", "a"), ("git -c x=y -C d checkout -- a", "a"),
     ("git stash", "."), ("git stash list", ""), ("git checkout -b x", ""), ("git diff", ""), ("chmod 600 a", "600 a"), ("tar xf a -C b", "b"), ("tar cf a b", "a"),
-    ("tar -czf a b", "a"), ("tar --create --file=a b", "a"), ("tar tf a", ""), ("curl -o a u", "a"), ("find a -delete", "a/*"), ("find a b -name c -delete", "a/*/c b/*/c"),
-    ("find a -name 'x*' -exec rm {} ;", "a/*/x*"), ("find a", ""), ("ls a | xargs rm b", "b a"), ("xargs rm", "*"), ("python3 x.py", ""), ("python3 x.py <<< 'open(1)'", ""),
+    ("tar -czf a b", "a"), ("tar --create --file=a b", "a"), ("tar tf a", ""), ("curl -o a u", "a"), ("find a -delete", "a/*"), ("find a b -name c -delete", "a/**/c b/**/c"),
+    ("find a -name 'x*' -exec rm {} ;", "a/**/x*"), ("find a", ""), ("ls a | xargs rm b", "b a"), ("xargs rm", "*"), ("python3 x.py", ""), ("python3 x.py <<< 'open(1)'", ""),
     ("python3 -c 'open(\"a\", \"w\")'", "a"), ("python3 -c 'open(\"a\")'", ""), ("python3 -c 'x = open; x(\"a\", \"w\")'", ""), ("node -e 'fs.rmSync(`a`)'", "a"),
     ("rsync -a a h:b", ""), ("cp a 'b c'", "b c b c//a"), ("rm a*", "a*"), ("rm $X", "*"), ("x=1", ""), ("", ""),
 ]
