@@ -4874,11 +4874,26 @@ def is_our_handler(value):
     return isinstance(command, str) and any(runs_script(words, "agy_hook") for words in command_words(command))
 
 
+def holds_ours(value):
+    """Whether one of our handlers stands anywhere in a JSON value."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return is_our_handler(value) or any(holds_ours(item) for item in inner)
+
+
+def others_within(member):
+    """What others put into our member of a hooks.json, as a new dict: keys, and the groups that hold no handler of ours."""
+    kept = {}
+    for key, value in (member.items() if isinstance(member, dict) else ()):
+        rest = [group for group in value if not holds_ours(group)] if isinstance(value, list) else value
+        if rest != []:
+            kept[key] = rest
+    return kept
+
+
 def is_our_server(value):
     if not isinstance(value, dict) or not isinstance(value.get("command"), str):
         return False
-    args = value.get("args") if isinstance(value.get("args"), list) else []
-    return runs_script([value["command"]] + [a for a in args if isinstance(a, str)], "agy_mcp")
+    return runs_script([value["command"], *server_args(value)], "agy_mcp")
 
 
 def find_handler(node, outside=None):
@@ -4924,7 +4939,11 @@ def hooks_with(text, entry):
         body = drop_handler(body, chain)
         node = top_object(body)
         chain = find_handler(node, NAME)
-    body = set_member(body, node, entry)
+    if entry is None:
+        theirs = others_within(node.value.get(NAME))
+        body = set_member(body, node, theirs if set(theirs) & {*GROUPED_EVENTS, *FLAT_EVENTS} else None)
+    else:
+        body = set_member(body, node, entry)
     return text if entry is None and body == text.lstrip("\ufeff") else body
 
 
@@ -5061,15 +5080,16 @@ def start_command(site, event):
 
 
 def hooks_entry(site, hook, now=None, enable=True):
-    """Our member of hooks.json. now: the one that stands there, whose other keys are kept; an `enabled: false` goes only with `enable`."""
-    kept = {key: value for key, value in (now if isinstance(now, dict) else {}).items() if key not in GROUPED_EVENTS + FLAT_EVENTS}
+    """Our member of hooks.json. now: the one that stands there, whose other keys and events are kept; `enabled: false` goes only with `enable`."""
+    entry = others_within(now)
     if enable:
-        kept.pop("enabled", None)
+        entry.pop("enabled", None)
     for event, tools in governed_tools(hook).items():
         if tools:
             handler = {"type": "command", "command": start_command(site, event), "timeout": HANDLER_TIMEOUT}
-            kept[event] = [{"matcher": matcher(tools), "hooks": [handler]}]
-    return kept
+            theirs = entry[event] if isinstance(entry.get(event), list) else []
+            entry[event] = [{"matcher": matcher(tools), "hooks": [handler]}, *theirs]
+    return entry
 
 
 def server_entry(site, now=None, enable=True):
@@ -5256,13 +5276,14 @@ class Plan:
         self.changes, self.faults, self.right = [], [], []
 
     def add(self, path, kind, old, new, said, known=None):
-        """known: the hash of the file as we wrote it last; another one in a config is backed up first."""
+        """known: the hash of the file as we wrote it last; another one in a config or rule file is backed up first."""
         if old == new:
             self.right.append(f"{path}: as it should be")
         elif kind == "config" and is_read_only(path):
             self.faults.append(f"{path} is read-only, and was not touched")
         else:
-            self.changes.append(Change(path, kind, old, new, said, kind == "config" and old is not None and known != hash_of(old)))
+            backup = kind in ("config", "rules") and old is not None and known != hash_of(old)
+            self.changes.append(Change(path, kind, old, new, said, backup))
 
 
 def plan_config(plan, path, change, make_entry, record, within):
@@ -5292,17 +5313,42 @@ def json_trouble(path, text, fault, entry, within):
     return f"{path}, line {line}, column {column}: {fault}. It was not touched. What belongs into it:\n{json_text(whole, 2)}"
 
 
-def plan_scripts(site, plan):
-    """Plans both scripts; returns the hook as a module, or None with the fault told."""
-    sources = {name: read_file(f"{site.source}/{name}") for name in SCRIPTS}
-    missing = [name for name, data in sources.items() if not data]
+def pick_scripts(site, record):
+    """({name: bytes}, fault) of the two scripts to install. The installed copy cannot mend itself: where it is not whole, the folder that it
+    came from is taken, while that is there."""
+    found, fault = {}, ""
+    for folder in dict.fromkeys([site.source, str(record.get("source") or site.source)]):
+        found = {name: read_file(f"{folder}/{name}") or b"" for name in SCRIPTS}
+        wrong = scripts_fault(found)
+        if not wrong:
+            return found, ""
+        fault = fault or f"{folder}: {wrong}; run `sh install.sh` in a fresh copy of this project"
+    return {}, fault
+
+
+def scripts_fault(scripts):
+    """Why two scripts, {name: bytes}, are no pair that works, or ""."""
+    missing = [name for name, data in scripts.items() if not data]
     if missing:
-        plan.faults.append(f"{site.source} holds no {' and no '.join(missing)}: the two scripts have to lie side by side")
-        return None
+        return f"{' and '.join(missing)} should lie here"
+    for name, data in scripts.items():
+        try:
+            compile(data, name, "exec")
+        except (SyntaxError, ValueError) as error:
+            return f"{name} does not start: {type(error).__name__}: {error}"
+    versions = {script_version(data).split(" ")[0] for data in scripts.values()}
+    return "" if len(versions) == 1 else f"the two scripts are of different versions, {' and '.join(sorted(versions))}"
+
+
+def plan_scripts(site, plan, record):
+    """Plans both scripts; returns the hook as a module, or None with the fault told."""
+    sources, fault = pick_scripts(site, record)
     try:
-        hook = load_hook(sources["agy_hook.py"])
+        hook = load_hook(sources["agy_hook.py"]) if sources else None
     except Exception as error:
-        plan.faults.append(f"{site.source}/agy_hook.py does not start: {type(error).__name__}: {error}")
+        hook, fault = None, f"{site.source}/agy_hook.py does not start: {type(error).__name__}: {error}"
+    if hook is None:
+        plan.faults.append(fault)
         return None
     for name, data in sources.items():
         path = f"{data_folder(site)}/{name}"
@@ -5322,7 +5368,7 @@ def script_version(data):
 
 def plan_install(site, record, rules, enable):
     plan = Plan()
-    hook = plan_scripts(site, plan)
+    hook = plan_scripts(site, plan, record)
     if hook is None:
         return plan
     try:
@@ -5337,15 +5383,17 @@ def plan_install(site, record, rules, enable):
     plan_config(plan, hooks_file(site), hooks_with, lambda now: hooks_entry(site, hook, now, enable), record, [])
     plan_config(plan, servers_file(site), servers_with, lambda now: server_entry(site, now, enable), record, ["mcpServers"])
     plan_unread(site, plan)
-    if rules:
-        path = rules_file(site)
-        plan.add(path, "rules", read_file(path), rules_text().encode(), f"{path}: rules for the model, written")
-        file_record(record, path)["after"] = hash_of(rules_text().encode())
+    plan_rules(site, plan, record, rules)
     return plan
 
 
-def rules_text():
-    return RULES
+def plan_rules(site, plan, record, asked):
+    """The rule file, where it is asked for, or where an older one lies that nobody changed. One changed by hand is backed up."""
+    path, new = rules_file(site), RULES.encode()
+    old, known = read_file(os.path.realpath(path)), file_record(record, path)
+    if asked or old is not None and known.get("after") == hash_of(old):
+        plan.add(path, "rules", old, new, f"{path}: rules for the model, written", known.get("after"))
+        known["after"] = hash_of(new)
 
 
 def plan_unread(site, plan):
@@ -5379,6 +5427,8 @@ def install(site, dry_run=False, rules=False, enable=True):
             if site.workspace and site.workspace not in record.setdefault("workspaces", []):
                 record["workspaces"].append(site.workspace)
             compile_script(site)
+            if site.source != os.path.realpath(data_folder(site)):
+                record["source"] = site.source
             save_record(site, record)
     except OSError as error:
         return [f"not installed: {error}"], False
@@ -5462,9 +5512,11 @@ def prove(site):
     lines = [f"proof: git status -> {json_text(answer)} in {seconds * 1000:.0f} ms" if not fault else f"the hook does not answer: {fault}"]
     took, wrong = probe_server(server)
     lines.append(f"proof: the MCP server answers in {took * 1000:.0f} ms" if not wrong else f"the MCP server does not answer: {wrong}")
-    if not fault and not wrong:
+    dropped = shape_faults(member_of(read_text(hooks_file(site))))
+    lines += [f"the host drops {hooks_file(site)} whole, because of: {'; '.join(dropped)}. Mend that, it is not ours"] if dropped else []
+    if not fault and not wrong and not dropped:
         lines.append("Restart Antigravity: it reads these files when it starts.")
-    return lines, not fault and not wrong
+    return lines, not fault and not wrong and not dropped
 
 
 def uninstall(site, dry_run=False, purge=False, restore=False):
@@ -5502,6 +5554,8 @@ def plan_uninstall(site, record, restore):
         data = read_file(path)
         if data is not None and hash_of(data) == file_record(record, path).get("after"):
             plan.changes.append(Change(path, "rules", data, None, f"{path}: removed", False))
+        elif data is not None:
+            plan.right.append(f"{path}: kept, it was changed by hand")
     plan_unread(site, plan)
     in_use = site.workspace and (registered_handler(site.changed(workspace=None), "PreToolUse") or set(others) - {site.workspace})
     if plan.faults or in_use:
@@ -5629,11 +5683,15 @@ def probe_server(entry, attempts=3):
         return 0, "it is not registered"
     best, fault = 0, "no answer"
     for _ in range(attempts):
-        seconds, fault = start_server([entry["command"], *entry.get("args", [])])
+        seconds, fault = start_server([entry["command"], *server_args(entry)])
         best = min(best or seconds, seconds)
         if fault or best <= 1:
             break
     return best, fault
+
+
+def server_args(entry):
+    return [word for word in entry["args"] if isinstance(word, str)] if isinstance(entry.get("args"), list) else []
 
 
 def start_server(command):
@@ -5658,20 +5716,37 @@ def install_command(site, command="install"):
     return f"{shlex.quote(site.python)} {shlex.quote(site.source + '/agy_mcp.py')} {command}{where}"
 
 
+def repair(site, path):
+    """The command that puts our entry into a file, also into one that is read-only."""
+    import shlex
+    return (f"chmod u+w {shlex.quote(os.path.realpath(path))} && " if is_read_only(path) else "") + install_command(site)
+
+
+def broken_file(site, name, path, fault):
+    """The Layer for a file that cannot be read. What others wrote there is theirs: it is not mended for them."""
+    import shlex
+    if isinstance(fault, JsonFault):
+        line, column = line_and_column(read_text(path), fault.at)
+        fix = f"mend line {line} of {path} by hand, then: {install_command(site)}"
+        return Layer(name, "broken", f"{path}, line {line}, column {column}: {fault}", fix)
+    fix = f"mv {shlex.quote(path)} {shlex.quote(path + '.bak')} && {install_command(site)}"
+    return Layer(name, "broken", str(fault), fix)
+
+
 def script_layers(site):
-    layers, versions = [], {}
-    for name in SCRIPTS:
-        data, here = read_file(f"{data_folder(site)}/{name}"), read_file(f"{site.source}/{name}")
-        versions[name] = script_version(data).split(" ")[0]
+    layers, (whole, hindrance) = [], pick_scripts(site, load_record(site))
+    fix = hindrance or install_command(site)
+    found = {name: read_file(f"{data_folder(site)}/{name}") for name in SCRIPTS}
+    for name, data in found.items():
+        here = read_file(f"{site.source}/{name}")
         if data is None:
-            layers.append(Layer(name, "missing", f"not in {data_folder(site)}", install_command(site)))
+            layers.append(Layer(name, "missing", f"not in {data_folder(site)}", fix))
         elif here is not None and here != data:
-            layers.append(Layer(name, "stale", f"{script_version(data)}, here lies {script_version(here)}", install_command(site)))
+            layers.append(Layer(name, "stale", f"{script_version(data)}, here lies {script_version(here)}", fix))
         else:
             layers.append(Layer(name, "ok", script_version(data), ""))
-    if all(versions.values()) and len(set(versions.values())) > 1:
-        layers.append(Layer("versions", "stale", "the two scripts are of different versions", install_command(site)))
-    return layers
+    fault = "" if None in found.values() or found == whole else scripts_fault(found)
+    return layers + ([Layer("versions", "stale", fault, fix)] if fault else [])
 
 
 def hooks_layers(site):
@@ -5679,25 +5754,26 @@ def hooks_layers(site):
     try:
         text = file_text(path)[0]
         top = top_object(text.lstrip("\ufeff"))
-    except JsonFault as fault:
-        line, column = line_and_column(read_text(path), fault.at)
-        return [Layer("hooks.json", "broken", f"line {line}, column {column}: {fault}; the host runs none of its hooks", f"mend {path}")]
-    except OSError as error:
-        return [Layer("hooks.json", "broken", str(error), f"look at {path}")]
+    except (JsonFault, OSError) as fault:
+        return [broken_file(site, "hooks.json", path, fault)]
     faults = shape_faults(top.value) if top else []
-    if faults:
-        return [Layer("hooks.json", "broken", "; ".join(faults) + "; the host drops the whole file", f"mend {path}")]
     if text.startswith("\ufeff"):
-        return [Layer("hooks.json", "broken", "a byte order mark, which the host does not read", install_command(site))]
-    state, detail = entry_state(site, text, top)
-    found = Layer("hooks.json", state, detail, "" if state == "ok" else install_command(site))
+        state, detail = "broken", "a byte order mark, which the host does not read"
+    elif faults:
+        state, detail = "broken", "; ".join(faults) + "; the host drops the whole file"
+    else:
+        state, detail = entry_state(site, text, top)
+    fix = "" if state == "ok" else repair(site, path)
+    if any(not fault.startswith(NAME + ":") for fault in faults):
+        fix = f"mend that in {path} by hand: it is not ours"
+    found = Layer("hooks.json", state, detail, fix)
     return [found] + ([start_layer(site)] if registered_handler(site, "PreToolUse") else [])
 
 
 def shape_faults(value):
     """What makes the host drop a whole hooks.json (host.md §1), one sentence each."""
     faults = []
-    for name, hooks in value.items():
+    for name, hooks in value.items() if isinstance(value, dict) else ():
         for event in hooks if isinstance(hooks, dict) else ():
             listed = hooks[event] if event in GROUPED_EVENTS + FLAT_EVENTS else []
             for item in listed if isinstance(listed, list) else ():
@@ -5734,37 +5810,67 @@ def entry_state(site, text, top):
 
 def event_faults(site, groups, event, tools):
     """What is wrong with our groups of one event, one sentence each: matcher, interpreter, script."""
+    faults, handlers = [], []
+    for group in groups if isinstance(groups, list) else ():
+        inner = group.get("hooks") if isinstance(group, dict) else None
+        ours = [handler for handler in inner if is_our_handler(handler)] if isinstance(inner, list) else []
+        unseen = [tool for tool in tools if not matches(group.get("matcher", ""), tool)] if ours else []
+        faults += [f"the matcher of {event} does not name {', '.join(unseen)}"] if unseen else []
+        handlers += ours
+    for handler in handlers:
+        faults += handler_faults(site, event, handler)
+    return faults if handlers else [f"nothing is registered for {event}"]
+
+
+def matches(pattern, tool):
     import re
-    faults = []
-    for group in groups if isinstance(groups, list) and groups else [{}]:
-        pattern = group.get("matcher", "")
-        unseen = [tool for tool in tools if pattern not in ("", "*") and not re.search(pattern, tool)]
-        if unseen:
-            faults.append(f"the matcher of {event} does not name {', '.join(unseen)}")
-        commands = [handler["command"] for handler in group.get("hooks", ())]
-        if not commands:
-            faults.append(f"nothing is registered for {event}")
-        for command in commands:
-            faults += command_faults(site, event, command)
-    return faults
+    try:
+        return pattern in ("", "*") or bool(re.search(pattern, tool))
+    except (re.error, TypeError):
+        return False
 
 
-def command_faults(site, event, command):
+def handler_faults(site, event, handler):
     import shutil
+    command, seconds = handler["command"], handler.get("timeout", HANDLER_TIMEOUT)
     words = next(command_words(command), [""])
-    if not shutil.which(os.path.expanduser(words[0])):
-        return [f"{words[0]}, which {event} starts, is not there to be run"]
-    places = (data_folder(site), "~/.gemini/antigravity/", "$HOME/.gemini/antigravity/", "antigravity\\agy_hook.")
-    ours = module_code(data_folder(site), "agy_hook") in words or any(place in command for place in places)
-    return [] if ours else [f"{event} starts another copy of the hook"]
+    named = [word for word in words if word in GROUPED_EVENTS + FLAT_EVENTS] or ["PreToolUse"]
+    places = [folder + end for folder in (data_folder(site), "~/.gemini/antigravity", "$HOME/.gemini/antigravity") for end in "/'\""]
+    ours = module_code(data_folder(site), "agy_hook") in words or any(place in command for place in [*places, "antigravity\\agy_hook."])
+    checks = (
+        (handler.get("type") == "command", f"{event}: the type of a handler has to be command"),
+        (seconds > 3, f"{event}: a timeout of {seconds} s can be too short"),  # a whole number, or shape_faults has it
+        (named[0] == event, f"{event} starts the hook for {named[0]}"),
+        (shutil.which(os.path.expanduser(words[0])), f"{words[0]}, which {event} starts, is not there to be run"),
+        (os.path.isabs(os.path.expanduser(words[0])), f"{event} finds {words[0]} through PATH, and a desktop app has another one"),
+        (ours, f"{event} starts another copy of the hook"),
+    )
+    return [text for good, text in checks if not good]
 
 
 def start_layer(site):
-    """Runs the registered command with a call that no guard has anything to do with."""
+    """Runs the registered command with a call that no guard has anything to do with, and looks whether each start is a fast one."""
     answer, seconds, fault = run_handler(site, registered_handler(site, "PreToolUse"), probe_payload(site, PROBE, {}))
     if fault:
         return Layer("hook start", "broken", fault, install_command(site))
-    return Layer("hook start", "ok", f"the registered command answers {answer['decision']} in {seconds * 1000:.0f} ms", "")
+    said = f"the registered command answers {answer['decision']} in {seconds * 1000:.0f} ms"
+    commands = [command for event in GROUPED_EVENTS for command in registered_handlers(read_text(hooks_file(site)), event)]
+    slow = [reason for reason in (slow_start(site, command) for command in commands) if reason]
+    if slow:
+        return Layer("hook start", "slow", f"{said}: works, but slow: {slow[0]}", repair(site, hooks_file(site)))
+    return Layer("hook start", "ok", said, "")
+
+
+def slow_start(site, command):
+    """Why a registered command that works starts more slowly than it has to, or ""."""
+    words = next(command_words(command), [""])
+    if sys.platform == "win32":
+        return ""
+    if (read_file(os.path.expanduser(words[0]), 2) or b"") == b"#!":
+        return f"{words[0]} is a script that looks for a Python at each call"
+    if not any("import agy_hook" in word for word in words):
+        return "started as a script, the hook is compiled anew at each call"
+    return "" if any("/agy_hook." in path for path in compiled_files(site)) else f"no compiled copy of the hook in {data_folder(site)}/__pycache__"
 
 
 def unread_layers(site):
@@ -5792,21 +5898,26 @@ def other_hooks_layers(site):
         for name, hooks in (top.items() if isinstance(top, dict) else ()):
             if name != NAME and isinstance(hooks, dict) and '"rtk' in json_text(hooks.get("PreToolUse", "")).replace("/", '"'):
                 detail = f"{name} in {path} rewrites through rtk as well: right, but each call pays for both"
-                layers.append(Layer("other hooks", "note", detail, "switch one of the two off"))
+                layers.append(Layer("other hooks", "note", detail, 'switch that hook off, or ours: {"off": ["rewrite"]} in agy_config.json'))
     return layers
 
 
-def find_rtk(site):
-    """(path, word) of rtk as the hook finds it; ("", "") where there is none, or no hook to ask."""
-    try:
-        hook = load_hook(read_file(data_folder(site) + "/agy_hook.py") or read_file(site.source + "/agy_hook.py"))
-        return hook.find_rtk(hook.World(dict(environment()), site.home, 0, load_config(site.home, parse_json)[0]))
-    except Exception:
-        return "", ""
+def some_hook(site):
+    """(agy_hook as a module, a World of this user) of the installed hook, else of the one beside this file; (None, None) where none starts."""
+    for folder in (data_folder(site), site.source):
+        try:
+            hook = load_hook(read_file(folder + "/agy_hook.py"))
+            return hook, hook.World(dict(environment()), site.home, 0, load_config(site.home, parse_json)[0])
+        except Exception:
+            continue
+    return None, None
 
 
 def rtk_layers(site):
-    path, word = find_rtk(site)
+    hook, world = some_hook(site)
+    if hook is None:
+        return [Layer("rtk", "note", "no hook that starts could be asked where it is", "")]
+    path, word = hook.find_rtk(world)
     if not path:
         hint = 'install RTK, or name it in agy_config.json: {"rtk": "/path/of/rtk"}'
         return [Layer("rtk", "missing", "not found: commands run as they are, everything else works", hint)]
@@ -5831,26 +5942,31 @@ def server_layers(site):
     path = servers_file(site)
     try:
         text = file_text(path)[0]
-        top_object(text.lstrip("\ufeff"), True)
-    except JsonFault as fault:
-        line, column = line_and_column(read_text(path), fault.at)
-        return [Layer("mcp_config.json", "broken", f"line {line}, column {column}: {fault}", f"mend {path}")]
-    except OSError as error:
-        return [Layer("mcp_config.json", "broken", str(error), f"look at {path}")]
-    servers = member_of(text, "mcpServers")
+        servers_with(text, {})
+    except (JsonFault, OSError) as fault:
+        return [broken_file(site, "mcp_config.json", path, fault)]
+    servers, fix = member_of(text, "mcpServers"), repair(site, path)
     ours = [key for key, value in (servers.items() if isinstance(servers, dict) else ()) if key == NAME or is_our_server(value)]
     if not ours:
-        return [Layer("mcp_config.json", "missing", f"no entry of ours in {path}", install_command(site))]
-    entry, repair = servers[ours[0]], install_command(site)
-    if len(ours) > 1:
-        found = Layer("mcp_config.json", "doubled", "our server is registered as " + " and ".join(ours), repair)
-    elif entry.get("disabled") is True:
-        found = Layer("mcp_config.json", "disabled", '"disabled": true switches our server off', repair)
-    elif module_code(data_folder(site), "agy_mcp") not in entry.get("args", ()) and data_folder(site) not in str(entry.get("args")):
-        found = Layer("mcp_config.json", "stale", "our entry starts another copy of the server", repair)
-    else:
-        found = Layer("mcp_config.json", "ok", f"registered as {ours[0]}", "")
-    return [found, server_layer(entry, repair)]
+        return [Layer("mcp_config.json", "missing", f"no entry of ours in {path}", fix)]
+    state, detail = server_state(site, ours, servers[ours[0]])
+    return [Layer("mcp_config.json", state, detail, "" if state == "ok" else fix), server_layer(servers[ours[0]], fix)]
+
+
+def server_state(site, names, entry):
+    """(state, detail) of our entry in mcpServers. names: all that start our server, the first one holds `entry`."""
+    if len(names) > 1:
+        return "doubled", "our server is registered as " + " and ".join(names)
+    if not is_our_server(entry):
+        return "broken", f"what stands under {names[0]} does not start our server"
+    if entry.get("disabled") is True:
+        return "disabled", '"disabled": true switches our server off'
+    if not os.path.isabs(os.path.expanduser(entry["command"])):
+        return "stale", f"{entry['command']} is found through PATH, and a desktop app has another one"
+    args = server_args(entry)
+    if module_code(data_folder(site), "agy_mcp") not in args and not any(data_folder(site) in word for word in args):
+        return "stale", "our entry starts another copy of the server"
+    return "ok", f"registered as {names[0]}"
 
 
 def server_layer(entry, repair):
@@ -5861,20 +5977,36 @@ def server_layer(entry, repair):
 
 
 def state_layers(site):
+    import shlex
     folder = state_folder(site.home)
-    if os.path.islink(folder) or os.path.exists(folder) and not (os.path.isdir(folder) and os.access(folder, os.W_OK)):
-        return [Layer("state", "broken", f"{folder} is a link, no folder, or not writable", f"ls -ld {folder}")]
+    quoted = shlex.quote(folder)
+    if os.path.islink(folder) or os.path.exists(folder) and not os.path.isdir(folder):
+        return [Layer("state", "broken", f"{folder} is a link, or no folder", f"rm {quoted} && {install_command(site)}")]
+    if os.path.exists(folder) and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        own = not hasattr(os, "geteuid") or os.stat(folder).st_uid == os.geteuid()
+        return [Layer("state", "broken", f"{folder} is not writable", f"chmod 700 {quoted}" if own else f'sudo chown -R "$(id -u)" {quoted}')]
+    if os.path.exists(folder) and sys.platform != "win32" and os.stat(folder).st_mode & 0o77:
+        return [Layer("state", "broken", f"{folder} is open to others", f"chmod 700 {quoted}")]
     files = [os.path.join(path, name) for path, _, names in os.walk(folder) for name in names]
     size = sum(os.path.getsize(path) for path in files if os.path.exists(path))
     return [Layer("state", "ok", f"{folder}, {size:,} bytes" if os.path.exists(folder) else f"{folder}, made when it is needed", "")]
 
 
 def config_layers(site):
+    import shlex
     path = data_folder(site) + "/agy_config.json"
     config, faults = load_config(site.home, parse_json)
+    hook, world = some_hook(site)
+    off = sorted(hook.switched_off(world)) if hook else []
+    ids = [guard.id for guard in hook.GUARDS] + ["rewrite"] if hook else off
+    faults += [f"off: {json_text(name)} is no id; there are {', '.join(ids)}" for name in off if name not in ids]
+    told = os.path.expanduser(config.get("rtk", ""))
+    faults += [f"rtk: {told} is not there to be run"] if told and not os.access(told, os.X_OK) else []
     if faults:
-        return [Layer("configuration", "broken", f"{path}: " + "; ".join(faults), f"mend {path}; known keys: {', '.join(CONFIG_KEYS)}")]
-    return [Layer("configuration", "ok", f"{path} sets {', '.join(config)}" if config else "the defaults", "")]
+        fix = f"mend it (keys: {', '.join(CONFIG_KEYS)}), or take the defaults: mv {shlex.quote(path)} {shlex.quote(path + '.bak')}"
+        return [Layer("configuration", "broken", f"{path}: " + "; ".join(faults), fix)]
+    said = f"{path} sets {', '.join(config)}" if config else "the defaults"
+    return [Layer("configuration", "ok", said + (f"; switched off: {', '.join(off)}" if off else ""), "")]
 
 
 def decision_layers(site):

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs Agy-Context-Saver for the user who runs it: finds a Python, and lets agy_mcp.py beside this file do the rest.
-# No network, no sudo, no questions. Everything is in functions; the last line starts them, and means nothing before its last character: a
-# download that was cut off does nothing.
+# No network, no sudo, no questions. The shell reads from the next brace to the last one before it runs anything: a download that was cut off
+# does nothing.
+{
 set -u
 
 usage() {
@@ -128,4 +129,6 @@ main() {
     run "$python" "$folder/agy_mcp.py" "$command" "$@"
 }
 
-{ main "$@"; }
+main "$@"
+exit
+}

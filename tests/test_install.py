@@ -418,15 +418,44 @@ def test_other_keys_in_our_entries_are_kept(site):
     value["mcpServers"][agy_mcp.NAME].update(env={"A": "1"}, command="/gone/python")
     servers.write_text(json.dumps(value))
     value = json.loads(hooks.read_text())
-    value[agy_mcp.NAME].update(enabled=False, Stop=[])
+    theirs = {"type": "command", "command": "theirs"}
+    value[agy_mcp.NAME].update(enabled=False, Stop=[theirs], SessionStart=[{"type": "command", "command": "python3 agy_hook.py"}])
+    value[agy_mcp.NAME]["PreToolUse"].append({"matcher": "x", "hooks": [theirs]})
     hooks.write_text(json.dumps(value))
     agy_mcp.install(site, enable=False)
     ours = json.loads(servers.read_text())["mcpServers"][agy_mcp.NAME]
     assert ours["env"] == {"A": "1"} and ours["command"] == site.python
     ours = json.loads(hooks.read_text())[agy_mcp.NAME]
-    assert ours["enabled"] is False and "Stop" not in ours
+    assert ours["enabled"] is False and ours["Stop"] == [theirs] and "SessionStart" not in ours
+    assert [group["hooks"][0] == theirs for group in ours["PreToolUse"]] == [False, True]
     installed(site)
     assert "enabled" not in json.loads(hooks.read_text())[agy_mcp.NAME]
+
+
+def test_what_others_put_under_our_name_outlives_us(site):
+    theirs = {"Stop": [{"type": "command", "command": "theirs"}]}
+    path = put(agy_mcp.hooks_file(site), json.dumps({agy_mcp.NAME: theirs}))
+    installed(site)
+    uninstalled(site)
+    assert strict(path) == {agy_mcp.NAME: theirs}
+
+
+def test_a_rule_file(site):
+    path = Path(agy_mcp.rules_file(site))
+    installed(site, rules=True)
+    agy_mcp.RULES, now = "older rules", agy_mcp.RULES
+    try:
+        installed(site)
+        assert path.read_text() == "older rules"  # one that nobody changed follows the version, without being asked for
+    finally:
+        agy_mcp.RULES = now
+    put(path, "my own rules")
+    installed(site)
+    assert path.read_text() == "my own rules"
+    installed(site, rules=True)
+    assert path.read_text() == now and [p.read_text() for p in path.parent.glob("*.bak")] == ["my own rules"]
+    put(path, "my own rules")
+    assert "changed by hand" in uninstalled(site) and path.read_text() == "my own rules"
 
 
 def test_a_planted_state_folder_is_not_followed(site, tmp_path):

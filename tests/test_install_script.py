@@ -78,16 +78,24 @@ def test_every_option_of_the_usage_is_known(home):
 
 
 def test_a_download_that_was_cut_off_does_nothing(shell, home, tmp_path):
-    lines = SCRIPT.read_text().splitlines(keepends=True)
     for name in ("agy_hook.py", "agy_mcp.py"):
         shutil.copy(TOP / name, tmp_path / name)
-    whole = "".join(lines)
-    last = len(whole) - len(lines[-1])
-    cuts = [*range(0, last, 397), *range(last, len(whole) - 1)]
-    for cut in cuts:
-        (tmp_path / "cut.sh").write_text(whole[:cut])
-        run(shell, home, script=tmp_path / "cut.sh")
-        assert tree(home) == [], whole[:cut][-60:]
+    whole = SCRIPT.read_text()
+    opening = whole.index("\n{\n") + 2
+    words = [match.end() for match in re.finditer(r"^(?:set|find|main|run|[a-z_]+(?=\())", whole, re.M)]  # cut here, names are commands
+    for cut in [*range(0, opening, 61), *range(opening, len(whole) - 9, 397), *words, *range(len(whole) - 9, len(whole) - 1)]:
+        if cut < len(whole) - 1:
+            (tmp_path / "cut.sh").write_text(whole[:cut])
+            _code, said = run(shell, home, script=tmp_path / "cut.sh")
+            assert tree(home) == [] and not re.search("(?m)^(?:HOME=|[.]/|Python:|usage)", said), whole[:cut][-60:]
+
+
+def test_what_makes_the_host_drop_the_file_is_told(home):
+    path = home / ".gemini/config/hooks.json"
+    path.parent.mkdir(parents=True)
+    path.write_text('{"a": {"Stop": [{"type": "command", "command": "x", "timeout": 1.5}]}}')
+    code, said = run(["sh"], home)
+    assert code == 1 and "a: timeout 1.5 is no whole number" in said and "Restart" not in said, said
 
 
 def test_it_is_short_and_clean():

@@ -1,6 +1,7 @@
 """status: one case a fault, with the layer that shows it and the state it is in; what it names as the remedy does mend it."""
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -49,6 +50,43 @@ def remove(name):
     return lambda site: os.unlink(agy_mcp.data_folder(site) + "/" + name)
 
 
+def command(text, event="PreToolUse"):
+    """Registers another command line; {folder}, {python} and {now} stand for ours."""
+    def change(site):
+        def put_in(value):
+            entry = value[agy_mcp.NAME][event][0]["hooks"][0]
+            entry["command"] = text.format(folder=agy_mcp.data_folder(site), python=site.python, now=entry["command"])
+        edit(agy_mcp.hooks_file(site), put_in)
+    return change
+
+
+def shim(site):
+    path = put(site.home + "/shims/python3", f'#!/bin/sh\nexec {site.python} "$@"\n')
+    path.chmod(0o755)
+    edit(agy_mcp.hooks_file(site), lambda value: handler(value).update(command=handler(value)["command"].replace(site.python, str(path))))
+
+
+def read_only(name, text):
+    def change(site):
+        path = put(agy_mcp.config_folder(site) + "/" + name, text)
+        path.chmod(0o444)
+    return change
+
+
+def state(change):
+    return lambda site: change(agy_mcp.state_folder(site.home))
+
+
+def no_folder(path):
+    shutil.rmtree(path)
+    put(path, "")
+
+
+def a_link(path):
+    os.rename(path, path + "2")
+    os.symlink(path + "2", path)
+
+
 def write(name, text):
     return lambda site: put(agy_mcp.data_folder(site) + "/" + name, text)
 
@@ -71,6 +109,18 @@ FAULTS = [  # what happens, which layer shows it, its state, a word of its detai
     ("after the call", hooks(lambda v: v[agy_mcp.NAME].pop("PostToolUse")), "hooks.json", "stale", "nothing is registered for PostToolUse", True),
     ("no handlers", hooks(lambda v: v[agy_mcp.NAME].update(PostToolUse=[{"matcher": ""}])), "hooks.json", "stale", "PostToolUse", True),
     ("interpreter gone", hooks(lambda v: handler(v).update(command=handler(v)["command"].replace("/", "/nowhere/", 1))), "hooks.json", "stale", "", True),
+    ("the hook's python is a shim", shim, "hook start", "slow", "looks for a Python at each call", True),
+    ("script form", command("{python} -I -S {folder}/agy_hook.py PreToolUse"), "hook start", "slow", "works, but slow", True),
+    ("script form after a call", command("{python} -I -S ~/.gemini/antigravity/agy_hook.py PostToolUse", "PostToolUse"), "hook start", "slow", "", True),
+    ("python through PATH", command("python3 ~/.gemini/antigravity/agy_hook.py"), "hooks.json", "stale", "through PATH", True),
+    ("another event", command("{python} -I -S {folder}/agy_hook.py PreToolUse", "PostToolUse"), "hooks.json", "stale", "for PreToolUse", True),
+    ("no matcher at all", hooks(lambda v: v[agy_mcp.NAME]["PreToolUse"][0].update(matcher="(")), "hooks.json", "stale", "matcher", True),
+    ("a number for a matcher", hooks(lambda v: v[agy_mcp.NAME]["PreToolUse"][0].update(matcher=5)), "hooks.json", "stale", "matcher", True),
+    ("our float", hooks(lambda v: handler(v).update(timeout=1.5)), "hooks.json", "broken", "1.5", True),
+    ("no time", hooks(lambda v: handler(v).update(timeout=0)), "hooks.json", "stale", "timeout of 0 s", True),
+    ("another type", hooks(lambda v: handler(v).update(type="x")), "hooks.json", "stale", "type", True),
+    ("read-only", read_only("hooks.json", "{}"), "hooks.json", "missing", "no entry", True),
+    ("a folder for a file", lambda site: (os.unlink(agy_mcp.hooks_file(site)), os.mkdir(agy_mcp.hooks_file(site))), "hooks.json", "broken", "no file", True),
     ("comment", lambda site: put(agy_mcp.hooks_file(site), "{ // no\n}"), "hooks.json", "broken", "line 1, column 3", False),
     ("not JSON", lambda site: put(agy_mcp.hooks_file(site), "{]"), "hooks.json", "broken", "line 1, column 2", False),
     ("mark", lambda site: put(agy_mcp.hooks_file(site), "\ufeff" + Path(agy_mcp.hooks_file(site)).read_text()), "hooks.json", "broken", "byte order", True),
@@ -85,6 +135,14 @@ FAULTS = [  # what happens, which layer shows it, its state, a word of its detai
     ("mcp stale", servers(lambda v: v[agy_mcp.NAME].update(args=["/x/agy_mcp.py"])), "mcp_config.json", "stale", "", True),
     ("mcp does not start", servers(lambda v: v[agy_mcp.NAME].update(args=["-c", "import agy_mcp"])), "server start", "broken", "", True),
     ("mcp's python gone", servers(lambda v: v[agy_mcp.NAME].update(command="/nowhere/python3")), "server start", "broken", "FileNotFound", True),
+    ("mcp without arguments", servers(lambda v: v[agy_mcp.NAME].update(args=None)), "mcp_config.json", "broken", "does not start", True),
+    ("mcp's python through PATH", servers(lambda v: v[agy_mcp.NAME].update(command="python3")), "mcp_config.json", "stale", "through PATH", True),
+    ("mcpServers is a list", lambda site: put(agy_mcp.servers_file(site), '{"mcpServers": []}'), "mcp_config.json", "broken", "column 16", False),
+    ("state is a file", state(no_folder), "state", "broken", "no folder", True),
+    ("state is a link", state(a_link), "state", "broken", "link", True),
+    ("state is open", state(lambda path: os.chmod(path, 0o777)), "state", "broken", "open to others", True),
+    ("a guard that is none", write("agy_config.json", '{"off": ["boundedreads"]}'), "configuration", "broken", "boundedreads", False),
+    ("rtk that is none", write("agy_config.json", '{"rtk": "/nowhere/rtk"}'), "configuration", "broken", "/nowhere/rtk", False),
     ("configuration", write("agy_config.json", '{"offf": []}'), "configuration", "broken", "offf", False),
     ("configuration broken", write("agy_config.json", "{"), "configuration", "broken", "not JSON", False),
 ]
@@ -98,7 +156,6 @@ def test_each_fault_is_named_and_mended(happens, layer, state, word, mended, sit
     assert not well and found[layer].state == state and word in found[layer].detail, agy_mcp.status_text(found.values(), well)
     assert found[layer].fix
     if mended:
-        assert found[layer].fix.startswith(site.python) and " install" in found[layer].fix
         subprocess.run(["sh", "-c", found[layer].fix], check=True, capture_output=True)
         assert states(site)[1]
 
@@ -111,14 +168,27 @@ def test_all_layers_of_a_whole_installation(site):
     assert found["rtk"].state == "missing" and found["last decision"].state == "note" and "none yet" in found["last decision"].detail
 
 
-def test_what_is_pasted_by_hand_is_as_good(site):
-    command = site.python + " -I -S ~/.gemini/antigravity/agy_hook.py "
-    entry = {event: [{"matcher": "", "hooks": [{"type": "command", "command": command + event}]}] for event in ("PreToolUse", "PostToolUse")}
-    put(agy_mcp.hooks_file(site), json.dumps({agy_mcp.NAME: entry}))
-    args = ["-I", "-S", agy_mcp.data_folder(site) + "/agy_mcp.py"]
-    put(agy_mcp.servers_file(site), json.dumps({"mcpServers": {"agy": {"command": site.python, "args": args}}}))
+def test_the_installed_copy_mends_itself_from_where_it_came(site, tmp_path):
+    """A session's status runs the installed copy, which can copy nothing but itself."""
+    clone = tmp_path / "clone"
+    for name in agy_mcp.SCRIPTS:
+        put(clone / name, Path(site.source, name).read_bytes())
+    installed(site.changed(source=str(clone)))
+    own = site.changed(source=os.path.realpath(agy_mcp.data_folder(site)))
+    for damage in (remove("agy_hook.py"), write("agy_hook.py", "(("), write("agy_mcp.py", '__version__ = "0.0.1"')):
+        damage(site)
+        assert not states(own)[1]
+        assert agy_mcp.install(own)[1] and states(own)[1]
+    (clone / "agy_hook.py").unlink()
+    remove("agy_hook.py")(site)
+    assert "sh install.sh" in states(own)[0]["agy_hook.py"].fix and "sh install.sh" in agy_mcp.install(own)[0][-1]
+
+
+def test_what_is_switched_off_is_named(site, monkeypatch):
+    write("agy_config.json", '{"off": ["rewrite"]}')(site)
+    monkeypatch.setenv("AGY_OFF", "polling, evaluation")
     found, well = states(site)
-    assert well, agy_mcp.status_text(found.values(), well)
+    assert well and "switched off: evaluation, polling, rewrite" in found["configuration"].detail
 
 
 def test_nothing_installed(tmp_path, monkeypatch):
