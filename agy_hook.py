@@ -2236,6 +2236,7 @@ def changed_files(call, world):
             for spot in spread(path):
                 yield spot, how
         if command.name == "ln" and len(command.words) > 2 and command.cwd:
+            world.links = {path: target for path, target in world.links.items() if isinstance(path, str)}  # whole paths are looked up anew
             world.links[absolute(command.words[-1], command.cwd)] = absolute(command.words[-2], command.cwd)
 
 
