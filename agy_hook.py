@@ -365,7 +365,7 @@ class Scanner:
         follow = self.text[i + 1:i + 2]
         if follow == "\n" or self.text.startswith("\r\n", i + 1):
             return i + 2 + (follow == "\r")
-        if self.dos or parts and (parts[0][0] == "bare" and (parts[0][1][1:2] == ":" or parts[0][1][:1] == "%") or parts[0][1] == "USERPROFILE"):
+        if self.dos or parts and (parts[0][0] == "bare" and parts[0][1][1:2] == ":" or parts[0][1][:13].upper() in ("USERPROFILE", "%USERPROFILE%")):
             parts.append(("text", "\\"))
             return i + 1
         parts.append(("text", follow))
@@ -1269,7 +1269,8 @@ def decision_of(verdict, guard, text):
 # What is protected: .system_generated/ of every conversation below the brain folder of the three data folders, and of the folder that the
 # payload's transcriptPath lies in. Paths are compared as text and with their symlinks followed, in lower case.
 INSIDE = ("logs", "tasks", "steps", "messages")
-INTERNAL_NAMES = ("transcript.jsonl", "transcript_full.jsonl", ".system_generated", "00000001.jsonl", "task-1.log", "logs", "chunks", "tasks", "steps")  # from far above, only the first three are what a search is about
+INTERNAL_NAMES = ("transcript.jsonl", "transcript_full.jsonl", ".system_generated", "00000001.jsonl", "task-1.log", "logs", "chunks", "tasks",
+                  "steps")  # from far above, only the first three are what a search is about
 PATH_ARGUMENTS = ("AbsolutePath", "DirectoryPath", "SearchPath", "SearchDirectory", "TargetFile", "TargetDirectories", "File", "Url", "Uri",
                   "path", "paths", "absolute_path", "file_path", "include")
 OWN_TOOLS = ("read_transcript", "query_transcript", "check_context_health", "subagent_brief", "get_installation_status", "sync_installation")
@@ -1278,8 +1279,8 @@ INTERPRETERS = ("python", "python2", "python3", "node", "nodejs", "deno", "bun",
 # Programs that go below the folders they are given: name -> the options that make them do so, "" for always. See descends().
 WALKERS = {"find": "", "rg": "", "ag": "", "ack": "", "fd": "", "fdfind": "", "tree": "", "tar": "cru", "zip": "", "7z": "", "rsync": "", "rm": "rR",
            "grep": "rR", "egrep": "rR", "fgrep": "rR", "zgrep": "rR", "ls": "R", "cp": "rRa", "scp": "r", "du": "a",
-           "mv": "", "diff": "r", "eza": "TR", "exa": "TR", "get-childitem": "-recurse", "gci": "-recurse", "dir": "-recurse", "copy-item": "-recurse", "remove-item": "-recurse",
-           "select-string": "", "robocopy": "", "xcopy": "", "ditto": "", "ln": ""}
+           "mv": "", "diff": "r", "eza": "TR", "exa": "TR", "get-childitem": "-recurse", "gci": "-recurse", "dir": "-recurse",
+           "copy-item": "-recurse", "remove-item": "-recurse", "select-string": "", "robocopy": "", "xcopy": "", "ditto": "", "ln": ""}
 RECURSIVE = ("--recursive", "--dereference-recursive", "--archive", "--all", "--tree", "--recurse", "/s", "--create", "--append", "--update")
 COPIERS = frozenset(("cp", "mv", "rsync", "scp", "ln", "ditto", "copy-item", "robocopy", "xcopy"))
 LISTERS = frozenset(("ls", "dir", "find", "tree", "rg", "ag", "ack", "fd", "du", "get-childitem", "gci", "vdir"))
@@ -1535,7 +1536,8 @@ def walks_into(command, area):
     name, words = command.name, command.words
     if name == "git" and words[1:2] == ["grep"] and "--no-index" in words:
         name, words = "rg", words[1:]
-    left_out = any("gemini" in w or "system_generated" in w for i, w in enumerate(words) if "exclude" in w or w[:1] == "!" or i and ("exclude" in words[i - 1] or words[i - 1] == "-x"))
+    left_out = any(("gemini" in w or "system_generated" in w) and ("exclude" in last + w or w[:1] == "!" or last == "-x")
+                   for last, w in zip([""] + words, words))
     if left_out or name not in WALKERS and not (name in LISTERS or command.rtk):
         return False
     always = WALKERS.get(name)
@@ -1554,7 +1556,7 @@ def walks_into(command, area):
         roots = [absolute(root, absolute(folder, command.cwd)) or "" for root in roots if root is not folder]
     for root in roots or (["."] if name in LISTERS or name == "grep" else []):
         path = tool_path(root, command.cwd, area.home) or absolute(root, command.cwd)
-        if path and descends(command, path, area):
+        if path and (descends(command, path, area) or name == "tar" and area.rest(path)):
             return True
         if is_pattern(root) and not root.startswith(ANY) and area.above(tool_path(root.rpartition("/")[0] or ".", command.cwd, area.home)) == 1 \
                 and glob_fits(root.rpartition("/")[2], ".system_generated"):
@@ -1585,7 +1587,8 @@ def descends(command, path, area):
         return False  # a list of names from far above, by size or age: nothing of a transcript is read
     globs = ["".join(ACTIVE.get(c, c) for c in w).rpartition("/")[2] for w in wanted]
     names = INTERNAL_NAMES if near else INTERNAL_NAMES[:3]
-    return not globs or any(g in ("output.txt", "content.md") and near or glob_fits(g, n) or n[:1] == "." and g[:1] in (STAR, ONE) and glob_fits(ANY + g[1:], n) for g in globs for n in names)
+    return not globs or any(g in ("output.txt", "content.md") and near or glob_fits(g, n) or n[:1] == "." and g[:1] in (STAR, ONE)
+                            and glob_fits(ANY + g[1:], n) for g in globs for n in names)
 
 
 def bounded_view(command):
@@ -1598,8 +1601,8 @@ def bounded_view(command):
     if name == "sed":
         return not any(w.startswith(("-i", "--in-place")) for w in words) and any(w[-1:] in "pq" and w[:1].isdigit() for w in words[1:])
     if name in ("head", "tail"):
-        counts, most = [w.lstrip("-nclinesbyt=") for w in words[1:]], 1 << 14 if any(w.startswith(("-c", "--bytes")) for w in words) else 500
-        return not any(w in ("-f", "-F", "--follow") or w[:1] in "-+" and "+" in w for w in words) and all(int(c[:9]) <= most for c in counts if c.isdigit())
+        counts, most = [w[len(w.rstrip("0123456789")):] for w in words[1:]], 1 << 14 if any(w.startswith(("-c", "--bytes")) for w in words) else 500
+        return not any(w in ("-f", "-F", "--follow") or w[:1] in "-+" and "+" in w for w in words) and all(int(c[:9]) <= most for c in counts if c)
     return name in VIEWERS and (name != "read" or command.rtk)
 
 
@@ -2221,7 +2224,7 @@ def changed_files(call, world):
                 yield path, "writes"
         return
     feeds, before = {}, None
-    for command in call.commands + (read_commands(call.unread[-8192:], call.cwd, world.home, {})[0] if call.unread else []):
+    for command in call.commands + (read_commands(call.unread[-4096:], call.cwd, world.home, {})[0] if call.unread else []):
         if command.name == "read" and command.loop:
             feeds[command.loop] = command.source
         found = written_paths(command, feeds.get(command.loop))
@@ -2236,7 +2239,8 @@ def changed_files(call, world):
             for spot in spread(path):
                 yield spot, how
         if command.name == "ln" and len(command.words) > 2 and command.cwd:
-            world.links = {path: target for path, target in world.links.items() if isinstance(path, str)}  # whole paths are looked up anew
+            for key in [key for key in world.links if key[0] == "real"]:  # what was resolved before the link was there
+                del world.links[key]
             world.links[absolute(command.words[-1], command.cwd)] = absolute(command.words[-2], command.cwd)
 
 

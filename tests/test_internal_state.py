@@ -30,11 +30,27 @@ NATIVE = [
     ("deny", "read_file", {"path": "{SG}/logs/transcript.jsonl"}),
     ("deny", "read_many_files", {"paths": ["{WS}/a", "{SG}/logs/transcript.jsonl"]}),
     ("deny", "call_mcp_tool", {"ServerName": "fs", "ToolName": "read_file", "Arguments": {"path": "{SG}/logs/transcript.jsonl"}}),
+    ("deny", "call_mcp_tool", {"ServerName": "fs", "ToolName": "read_file", "Arguments": '{"path": "{SG}/logs/transcript.jsonl"}'}),
+    ("deny", "call_mcp_tool", {"ServerName": "fs", "ToolName": "search_files", "Arguments": {"path": "{BRAIN}", "pattern": "x"}}),
+    ("deny", "read_resource", {"ServerName": "fs", "Uri": "file://{SG}/logs/transcript.jsonl"}),
+    ("deny", "view_file", {"AbsolutePath": "{BRAIN}/%2Esystem_generated/logs/transcript.jsonl"}),
+    ("deny", "view_file", {"AbsolutePath": "{SG}/steps/15/output.txt", "StartLine": 1}),
+    ("deny", "grep_search", {"SearchPath": "{SG}/steps/15/output.txt", "Query": "row"}),
+    ("deny", "find_by_name", {"SearchDirectory": "{BRAIN}", "Pattern": "*"}),
+    ("deny", "codebase_search", {"Query": "x", "TargetDirectories": ["{BRAIN}"]}),
     ("pass", "call_mcp_tool", {"ServerName": "agy", "ToolName": "read_transcript", "Arguments": {"conversationId": "{SG}/logs/transcript.jsonl"}}),
     ("pass", "call_mcp_tool", {"ServerName": "notes", "ToolName": "add", "Arguments": {"text": "see .system_generated/logs"}}),
     ("pass", "view_file", {"AbsolutePath": "{SG}/steps/15/output.txt", "StartLine": 151, "EndLine": 300}),
     ("pass", "view_file", {"AbsolutePath": "{SG}/steps/15/output.txt", "StartLine": "1", "EndLine": "100"}),
     ("pass", "view_file", {"AbsolutePath": "{SG}/tasks/task-2.log"}),
+    ("pass", "view_file", {"AbsolutePath": "{SG}/steps/15/output.txt", "StartLine": 2900}),
+    ("pass", "view_file", {"AbsolutePath": "{SG}/steps/15/output.txt", "EndLine": 100}),
+    ("pass", "grep_search", {"SearchPath": "{SG}/steps/15/output.txt", "Query": "row 12"}),
+    ("pass", "find_by_name", {"SearchDirectory": "{BRAIN}", "Pattern": "*.md"}),
+    ("pass", "find_by_name", {"SearchDirectory": "{BRAIN}", "Pattern": "*", "MaxDepth": 1}),
+    ("pass", "find_by_name", {"SearchDirectory": "{HOME}/.gemini", "Pattern": "mcp_config.json"}),
+    ("pass", "call_mcp_tool", {"ServerName": "hub", "ToolName": "create_issue", "Arguments": {"body": "{SG}/logs/transcript.jsonl is denied"}}),
+    ("pass", "call_mcp_tool", {"ServerName": "fs", "ToolName": "list_directory", "Arguments": {"path": "{BRAIN}"}}),
     ("pass", "view_file", {"AbsolutePath": "{BRAIN}/implementation_plan.md"}),
     ("pass", "view_file", {"AbsolutePath": "{BRAIN}/mcp/agy/read_transcript.json"}),
     ("pass", "list_dir", {"DirectoryPath": "{BRAIN}"}),
@@ -80,6 +96,19 @@ def test_native_tool(names, want, tool, args):
 @pytest.mark.parametrize("value", ODD, ids=[ascii(v)[:20] for v in ODD])
 def test_odd_paths_are_left_to_the_host(names, tool, name, value):
     assert verdict(names, world.payload(names, tool, {name: world.fill(value, names)})) is None
+
+
+@pytest.mark.parametrize("name", ["output.txt", "content.md"])
+@pytest.mark.parametrize("line", ["cat '{}'", "cp '{}' /tmp/x"])
+def test_the_routes_to_a_spill_work_as_they_stand(name, line, tmp_path):
+    names = world.build(tmp_path / "it's a home")
+    path = f"{names['SG']}/steps/{'15' if name == 'output.txt' else '21'}/{name}"
+    found = verdict(names, world.command(names, line.format(path.replace("'", "'\\''"))))
+    routes = found.reason.partition("Instead: ")[2].strip("`").split("` or `")
+    assert f'view_file AbsolutePath="{path}" StartLine=1 EndLine=150' == routes[0]
+    check(names, "pass", world.payload(names, "view_file", {"AbsolutePath": path, "StartLine": 1, "EndLine": 150}))
+    for route in routes[1:]:
+        check(names, "pass", world.command(names, route))
 
 
 def test_a_conversation_outside_the_data_folders_is_protected_by_its_transcript_path(names, tmp_path):

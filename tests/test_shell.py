@@ -40,7 +40,9 @@ def test_commands(case):
 
 
 LONG = ['"', "(", '("', '"$(', "'", "$((", "${", "`", "\\", "a ", "$(", "\"'(", ")", "<(", "{", "{a,", "<<E\n", '$((`"', "a", "case x in ", "if ",
-        "f()", '$(("', "x=(", "[", "*", "~", "$'", "\n", ";", "|", "&", ">", "#", "=", "${x:-", "eval ", "sh -c '", "\x00", "\ud800", "é"]
+        "f()", '$(("', "x=(", "[", "*", "~", "$'", "\n", ";", "|", "&", ">", "#", "=", "${x:-", "eval ", "sh -c '", "\x00", "\ud800", "é",
+        "find -exec ", "find . -exec a {} + ", "A=$A$A;", "A=$A$A;cat $A$A ", "for i in 1 2 3 4 5 6 7 8 9;do $i", "printf a | xargs ", "cat <<E|sh;",
+        "cat <<E\nx\nE\n"]
 
 
 @pytest.mark.parametrize("piece", LONG, ids=[ascii(p) for p in LONG])
@@ -52,6 +54,7 @@ def test_the_work_is_bounded_whatever_comes(piece, monkeypatch):
     commands, unread = agy_hook.read_commands(piece * (130_000 // len(piece)), "/w", "/home/dev", {})
     assert len(read) <= 2 * agy_hook.MOST_ITEMS
     assert len(commands) <= 2 * agy_hook.MOST_ITEMS
+    assert sum(len(word) for command in commands for word in command.words) < 100_000_000
 
 
 def test_what_could_not_be_read_is_handed_back():
