@@ -929,6 +929,7 @@ WRAPPERS = {
     "winpty": ("", 0), "busybox": ("", 0), "watch": ("-n --interval", 0),
     "flock": ("-w -E --timeout", 1), "uv run": ("--with --python -p --extra --group --project --directory --env-file", 0), "poetry run": ("", 0),
     "pipenv run": ("", 0), "hatch run": ("", 0), "pdm run": ("", 0), "rye run": ("", 0), "npx": ("-p --package -c --call", 0), "bunx": ("", 0),
+    "uvx": ("--from --with --python -p", 0),
     "npm exec": ("-p --package", 0), "pnpm exec": ("", 0), "pnpm dlx": ("", 0), "yarn exec": ("", 0), "conda run": ("-n -p --name --prefix", 0),
     "direnv exec": ("", 1), "bundle exec": ("", 0), "rtk": ("", 0), "rtk run": ("", 0), "rtk bypass": ("", 0), "rtk proxy": ("", 0),
     "xvfb-run": ("", 0),
@@ -1900,10 +1901,12 @@ WRITERS = {name: row for names, *row in (
     ("chmod chown chgrp chattr attrib icacls", "modes", "all", "", "", ""),
     ("gzip gunzip bzip2 bunzip2 xz unxz zstd", "deletes", "all", "", "", "-c -k -l -t --stdout --keep"),
     ("black isort", "writes", "all", "-l --line-length --config", "", "--check --diff --check-only -c"),
-    ("prettier gofmt clang-format autopep8 yapf yq ruff eslint", "writes", "all", "--config", "-w --write -i --in-place --inplace --fix format",
-     "--check --diff"),
+    ("prettier gofmt goimports shfmt clang-format autopep8 autoflake yapf yq ruff eslint", "writes", "all", "--config",
+     "-w --write -i --in-place --inplace --fix format", "--check --diff"),
     ("curl", "writes", "out", "-o --output", "", ""), ("wget", "writes", "out", "-O --output-document -P --directory-prefix", "", ""),
-    ("sort pandoc shuf iconv", "writes", "out", "-o --output", "", ""), ("unzip", "unpacks", "out", "-d", "", "-l -p -t"),
+    ("sort pandoc shuf iconv", "writes", "out", "-o --output", "", ""),
+    ("invoke-webrequest iwr invoke-restmethod irm expand-archive", "writes", "out", "-outfile -o -destinationpath", "", ""),
+    ("unzip", "unpacks", "out", "-d", "", "-l -p -t"),
 ) for name in names.split()}
 # verb -> how, options of which one is needed, options of which none may be, what it works on without a path: the whole tree ("top"), or the folder
 GIT_WRITERS = {
@@ -1917,9 +1920,9 @@ INLINE = {"python": "-c", "py": "-c", "pypy": "-c", "ipython": "-c", "node": "-e
 CODE_CALLS = {name: where for names, where in (
     ("write_text write_bytes symlink_to", "."), ("unlink touch rmdir", ".0"), ("rename", ".01"), ("renameSync os.replace move mv", "01"),
     ("remove rmtree removedirs truncate unlinkSync writeFile writeFileSync appendFile appendFileSync rmSync rm rmdirSync truncateSync createWriteStream"
-     " delete rm_f rm_r rm_rf File.write IO.write File.binwrite file_put_contents to_csv to_json to_parquet to_excel to_pickle"
+     " delete extractall rm_f rm_r rm_rf File.write IO.write File.binwrite file_put_contents to_csv to_json to_parquet to_excel to_pickle"
      " savetxt np.save fileinput.input Bun.write Deno.writeTextFile Deno.writeTextFileSync Deno.remove", "0"),
-    ("copy copy2 copyfile copytree copyFile copyFileSync cp cpSync cp_r symlink symlinkSync link linkSync torch.save", "1"),
+    ("copy copy2 copyfile copytree copyFile copyFileSync cp cpSync cp_r symlink symlinkSync link linkSync torch.save urlretrieve", "1"),
     ("open openSync fopen ZipFile", "mode"),
     ("system popen Popen run call check_call check_output getoutput exec execSync execFileSync spawn spawnSync", "run"),
 ) for name in names.split()}
