@@ -5015,10 +5015,11 @@ def without_ours(text, before, change):
 
 # What we register.
 
-def load_hook(source):
+def load_hook(source, path="agy_hook.py"):
     """agy_hook.py as a module, from its bytes: nothing is written, no compiled copy is read. Raises what the source raises."""
     import types
     module = types.ModuleType("agy_hook")
+    module.__file__ = path  # its guards ask for it
     exec(compile(source, "agy_hook.py", "exec"), module.__dict__)
     return module
 
@@ -6105,7 +6106,7 @@ def explain(site, payload):
     path = next((p for p in (data_folder(site) + "/agy_hook.py", site.source + "/agy_hook.py") if os.path.exists(p)), None)
     if path is None:
         raise FileNotFoundError("no agy_hook.py: neither installed nor beside this script")
-    hook = load_hook(read_file(path))
+    hook = load_hook(read_file(path), path)
     config = load_config(site.home, hook.parse_json)[0]
     with tempfile.TemporaryDirectory() as folder:
         world = hook.World(dict(environment()), site.home, time.time(), config)
@@ -6185,7 +6186,10 @@ WORKSPACE = {"--workspace": "the entries of this workspace, in DIR/.agents, inst
 
 def report(lines, good):
     encoding = sys.stdout.encoding or "utf-8"
-    print("\n".join(lines).encode(encoding, "backslashreplace").decode(encoding))
+    try:
+        print("\n".join(lines).encode(encoding, "backslashreplace").decode(encoding), flush=True)
+    except BrokenPipeError:  # `| head` has seen enough; what the interpreter flushes at its end goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0 if good else 1
 
 

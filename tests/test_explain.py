@@ -43,6 +43,8 @@ def tree(folder):
 CASES = [  # words, what stands in the text
     (["git status"], ["decision   allow, by rewrite", 'CommandLine = "rtk git status"', "rtk        said: rtk git status", "rtk        exit: 3"]),
     (["true"], ["decision   allow, no guard objects", "rtk        exit: 1"]),
+    (["sed -i s/a/b/ notes.txt && rm x"], ["decision   allow, no guard objects"]),
+    (["rm agy_hook.py ~/.gemini/antigravity/agy_hook.py"], ["decision   force_ask, by own-files"]),
     (["forbidden thing"], ["decision   ask", "rtk"]),
     (["cd /tmp && FOO=1 timeout 5 cat src/*.py > out.txt"], ["reads      cat src/*.py   in /tmp", "path       src/*.py -> /tmp/src/*.py"]),
     (["cat ~/.gemini/antigravity/brain/c/.system_generated/logs/transcript.jsonl"], ["decision   deny, by internal-state", "reason     [agy:internal-state]",
@@ -56,6 +58,12 @@ def test_a_command_line(words, texts, home):
     for text in texts:
         assert text in said, said
     assert tree(home) == {}
+
+
+def test_a_pager_that_closes_early(home):
+    command = f'"{sys.executable}" -I -S "{TOP}/agy_mcp.py" explain "seq 1 9" | true'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, env={"HOME": str(home), "PATH": "/usr/bin:/bin"})
+    assert not done.stderr, done.stderr
 
 
 def test_without_rtk(home):

@@ -61,8 +61,17 @@ def test_what_is_to_be_pasted_works(tmp_path, monkeypatch):
         shutil.copy(TOP / name, agy_mcp.data_folder(site))
     put(agy_mcp.hooks_file(site), hooks.replace("/usr/bin/python3", sys.executable))
     put(agy_mcp.servers_file(site), servers.replace("/usr/bin/python3", sys.executable).replace("/home/dev", str(tmp_path)))
-    layers, well = agy_mcp.status(site)
+    layers, well = agy_mcp.status(site)  # that it is not slow is part of it: the form to paste is the fast one
     assert well, agy_mcp.status_text(layers, well)
+
+
+def test_what_is_to_be_pasted_answers_without_its_python(tmp_path):
+    """Pasted as it stands where there is no such Python or no script, it denies nothing."""
+    for event, answer in (("PreToolUse", {"decision": "allow"}), ("PostToolUse", {})):
+        command = json.loads(re.search(r"```json\n(.*?)```", TEXT, re.S).group(1))[agy_mcp.NAME][event][0]["hooks"][0]["command"]
+        for python in ("/nowhere/python3", sys.executable):
+            done = subprocess.run(["sh", "-c", command.replace("/usr/bin/python3", python)], input=b"{}", capture_output=True, env={"HOME": str(tmp_path)})
+            assert done.returncode == 0 and json.loads(done.stdout) == answer
 
 
 def test_its_example_of_a_configuration_is_valid(tmp_path):
