@@ -819,6 +819,7 @@ NEXT_ROW = b'{"step_index":%d,"source":"M'
 MOST_STEPS = 1 << 23  # an index above this is a broken line
 LONGEST_LINE = 1 << 28  # bytes; a longer line is counted as unreadable
 DISORDER = 64  # rows: a late row is at most that far from its place, a jump back beyond it is a rewind
+LATE_USER = 8  # rows: the same of a user's row, which is written at once
 MARGIN = 16  # rows before the first one wanted, so that none of its neighbours was written before the part that is read
 TAILS = (1 << 18, 1 << 21, 1 << 24, 1 << 27, 1 << 62)  # bytes from the end: more is read only where that was not enough
 
@@ -1011,7 +1012,7 @@ class Span:
         if index >= len(live):
             live.extend(bytes(index - len(live)))
             live.append(1)
-        elif live[index] or len(live) - 1 - index > DISORDER:
+        elif live[index] or len(live) - 1 - index > (LATE_USER if user else DISORDER):
             self.rewind(index, offset, user)
         else:
             live[index] = 1
@@ -1048,6 +1049,22 @@ class Span:
         self.rewinds.append((offset, index, height))
         while self.users and self.users[-1] >= index:
             self.users.pop()
+
+    def agree(self, mark, own, top, end):
+        """Takes in a rewind that the other log has alone, whose live rows end before `top`; `own` is the next one that only this log has, or None:
+        the same rewind where its first rows are lost here, or where this log began anew in the run that was dropped."""
+        _, index, height = mark
+        if self.first is None:
+            return
+        ahead = len(self.live) > top + 2
+        if own and not ahead and own[1] - index <= (DISORDER if self.first >= index else LATE_USER):
+            self.rewinds[self.rewinds.index(own)] = (own[0], index, own[2])
+            self.live[index:own[1]] = bytes(own[1] - index)
+            self.users = [user for user in self.users if not index <= user < own[1]]
+        elif self.first < index:  # it has rows of the run that was dropped, and none of what came after
+            self.cut(index, end)
+        elif ahead and len(self.live) <= height + 2:  # it began in the run that was dropped, and has little or nothing of what came after
+            self.cut(top if self.last <= top + 1 else index, end)
 
     def is_dead(self, index, offset):
         for mark, lowest, _ in self.rewinds:
@@ -1269,26 +1286,17 @@ class Transcript:
             self.reach(lambda _: all(log.span.reaches(index) for log in self.logs))
 
     def settle(self):
-        """Makes the rewinds of the two logs agree where the first row of a run is lost in one of them, or not yet written."""
-        spans = [log.span for log in self.logs]
-        if len(spans) < 2 or not (spans[0].rewinds or spans[1].rewinds):
-            return
-        one, two = spans
-        for back in range(1, min(len(one.rewinds), len(two.rewinds)) + 1):
-            a, b = one.rewinds[-back], two.rewinds[-back]
-            if a[1] != b[1] and abs(a[1] - b[1]) <= DISORDER:
-                late, mark, index = (one, a, b[1]) if a[1] > b[1] else (two, b, a[1])
-                late.rewinds[-back] = (mark[0], index, mark[2])
-                late.live[index:mark[1]] = bytes(mark[1] - index)
-                late.users = [user for user in late.users if not index <= user < mark[1]]
-        if len(one.rewinds) != len(two.rewinds):
-            self.settle_single(*sorted(self.logs, key=lambda log: -len(log.span.rewinds)))
-
-    def settle_single(self, rewound, other):
-        """A rewind that stands in one log only: the other has not got it yet, or began anew before its index."""
-        (_, index, height), ahead, top = rewound.span.rewinds[-1], other.span, len(rewound.span.live)
-        if top + 2 < len(ahead.live) <= height + 2 and ahead.live[index]:
-            ahead.cut(index if ahead.last > top + 1 else top, other.end)
+        """Makes the rewinds of the two logs agree: one may lack a rewind, or have lost its first rows, or not have it yet."""
+        spans, known = [log.span for log in self.logs], set()
+        while len(spans) == 2:
+            alone = [[mark for mark in span.rewinds if mark[1] not in {m[1] for m in other.rewinds} | known]
+                     for span, other in zip(spans, spans[::-1])]
+            if not (alone[0] or alone[1]):
+                return
+            owner = 0 if not alone[1] or alone[0] and alone[0][0][1] < alone[1][0][1] else 1
+            mark, own = alone[owner][0], next(iter(alone[1 - owner]), None)
+            known.add(mark[1])
+            spans[1 - owner].agree(mark, own, len(spans[owner].live), self.logs[1 - owner].end)
 
     def places(self, log, number, first, last):
         """(index, log's number, offset, length) of a log's live rows in [first, last), rising: late rows are put in their place."""

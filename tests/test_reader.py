@@ -83,6 +83,12 @@ UNIONS = [  # (name, full, compact, indexes that live as old, indexes that live 
     ("the one has what the other lacks", numbers(*range(0, 46, 2)), numbers(*range(1, 46, 2)), OLD, ()),
     ("full is far behind", numbers(*range(10)) + new(5, 6),
      numbers(*range(10)) + new(5, 6) + numbers(*range(7, 90), text="new"), range(5), range(5, 90)),
+    ("only compact was rewound, and grew longer", numbers(*OLD), numbers(*OLD) + new(*range(27, 60)), range(27), range(27, 60)),
+    ("rewound twice, the second not yet in compact", numbers(*OLD) + new(*range(20, 50)) + new(36, 37), numbers(*OLD) + new(*range(20, 50)),
+     range(20), range(20, 38)),
+    ("rewound twice, deeper, the second not yet in full", numbers(*OLD) + new(27, 28), numbers(*OLD) + new(27, 28) + new(24, 25), range(24), (24, 25)),
+    ("both began anew, then a rewind before their start", numbers(*range(30, 46)) + new(18), numbers(*range(35, 46)) + new(18), (), (18,)),
+    ("compact began anew in the run that was dropped", numbers(*OLD) + new(27, 28), numbers(*range(30, 46)), range(27), (27, 28)),
 ]
 
 
