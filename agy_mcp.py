@@ -1190,7 +1190,7 @@ class Transcript:
     only inside `with`. `check` is called now and then and may raise to stop."""
 
     def __init__(self, conversation, check=None):
-        self.conversation, self.check, self.broken = conversation, check or (lambda: None), 0
+        self.conversation, self.check, self.broken, self.newest = conversation, check or (lambda: None), 0, None
         self.logs, self.match = [], head_matcher()
         try:
             for path, full in ((conversation.full, True), (conversation.compact, False)):
@@ -1358,6 +1358,16 @@ class Transcript:
         spans = [log.span for log in self.logs if log.span and log.span.first is not None]
         return (min(s.lowest for s in spans), max(len(s.live) for s in spans) - 1) if spans else None
 
+    def newest_model(self):
+        """(index, results) of the newest model row, its results as pair_results says; (None, []) where there is none near the end."""
+        if self.newest is None:
+            if not all(log.span for log in self.logs):
+                self.reach(lambda _: True)
+            last = (self.bounds() or (0, 0))[1]
+            pairs = list(pair_results(self.steps(max(0, last - DISORDER))))
+            self.newest = next(((step.index, results) for step, results in reversed(pairs) if step.calls or step.type in TURNING), (None, []))
+        return self.newest
+
     def users(self):
         """Indexes of the live user turns in what was read, rising."""
         found = set()
@@ -1471,13 +1481,16 @@ def roles(step):
     return ("error", "tool") if step.status == "ERROR" or step.error else ("tool",)
 
 
+TURNING = ("PLANNER_RESPONSE", "USER_INPUT")  # rows behind which no result of an earlier model row follows
+
+
 def pair_results(steps):
     """(step, results) of rising steps: a model row comes with its results, in the order of its calls, None where there is none; every row that
     is no such result comes by itself with []. Call k of row p is answered by row p+1+k (transcript.md §3), or, where other rows stand between
     and the numbers agree, by the k-th result."""
     waiting, rest = None, []
     for step in steps:
-        if waiting and (step.type in ("PLANNER_RESPONSE", "USER_INPUT") or len(rest) > 4 * len(waiting.calls) + 64):
+        if waiting and (step.type in TURNING or len(rest) > 4 * len(waiting.calls) + 64):
             yield from paired(waiting, rest)
             waiting, rest = None, []
         if step.calls:
@@ -1714,6 +1727,16 @@ def asked_conversation(arguments, context):
     return find_conversation(arguments.get("conversationId"), home_folder(environment()), context.conversation)
 
 
+def without_own_call(step, transcript, context):
+    """The numbers of a step's calls but for the call that is being answered: the host may have written that down before we read."""
+    own = [number for number, call in enumerate(step.calls) if call.name == "call_mcp_tool" and call.args.get("ToolName") in OWN_TOOLS]
+    if own and context.conversation in (None, transcript.conversation.id):
+        index, results = transcript.newest_model()
+        own = [number for number in own if step.index == index and results[number] is None]
+        return [number for number in range(len(step.calls)) if number not in own]
+    return list(range(len(step.calls)))
+
+
 def call_text(tool, conversation, **arguments):
     """A call that works as it stands, as one line of code."""
     return code(f"{tool} {encode_unicode(dict({'conversationId': conversation.id}, **arguments))}")
@@ -1754,10 +1777,10 @@ def read_transcript(arguments, context):
         return digest(arguments, context)
     arguments = given(arguments, READ_TRANSCRIPT)
     with Transcript(asked_conversation(arguments, context), context.check) as transcript:
-        return clip(turns_page(transcript, arguments), arguments["maxBytes"])
+        return clip(turns_page(transcript, arguments, context), arguments["maxBytes"])
 
 
-def turns_page(transcript, arguments):
+def turns_page(transcript, arguments, context):
     conversation, limit, before = transcript.conversation, arguments["maxBytes"], arguments.get("before")
     style = Style(*STYLES[arguments["mode"]], arguments["includeThinking"])
     wanted = arguments["lastTurns"] or MOST_STEPS
@@ -1765,7 +1788,7 @@ def turns_page(transcript, arguments):
     for turn in transcript.turns(before):
         text = None
         if len(parts) < wanted:
-            text, first, cut = turn_text(turn, style, room, not parts or room > 600)
+            text, first, cut = turn_text(turn, style, room, not parts or room > 600, context)
         if text is None:
             left = turn
             break
@@ -1812,7 +1835,7 @@ def left_out(transcript, left, lowest, arguments):
     return notes
 
 
-def turn_text(turn, style, room, needed):
+def turn_text(turn, style, room, needed, context):
     """(Markdown, lowest step in it beside the user's, whether steps are missing); (None, …) where a turn that is not needed does not fit."""
     user, steps, whole = newest_steps(turn, style, room)
     first = user is not None and (room >= 250 or not steps)  # with next to no room the steps come first, the user's row at last
@@ -1821,6 +1844,11 @@ def turn_text(turn, style, room, needed):
     blocks = list(pair_results(steps))
     while blocks:
         step, results = blocks.pop()
+        if step.calls:
+            kept = without_own_call(step, turn.rows.transcript, context)
+            if not kept and not step.content and not (step.thinking and style.thinking):
+                continue
+            step.calls, results = [step.calls[number] for number in kept], [results[number] for number in kept]
         if not page.add(step_block(step, results, style), 0):
             smaller = step_block(step, results, style.within(page.room())) if needed and page.room() > 60 else ""
             if not page.blocks:  # the newest step alone is too large
@@ -2398,7 +2426,7 @@ def search_transcript(search, transcript, first, last):
         if whole or search.full() or floor <= first:
             break
     for log in transcript.logs:  # only for its count of unreadable lines; in a large log that would take as long as the search
-        if log.span is None and log.end < SMALL_LOG:
+        if (log.span is None or log.span.start > 0) and log.end < SMALL_LOG:
             transcript.scan(log, 0)
 
 
@@ -2448,6 +2476,7 @@ def judge(search, transcript, finders, first, last):
                 return first
         step = transcript.load(done, number, offset, length)
         if step and step.type not in NOISE:
+            step.calls = [step.calls[number] for number in without_own_call(step, transcript, search.context)]
             search.take(transcript.conversation, step)
     return first
 
@@ -6046,6 +6075,7 @@ TOOLS = (
         "type": "object", "properties": {"checkOnly": {"type": "boolean", "default": False, "description": "only say what would be done"}}},
         sync_installation, reads=False),
 )
+OWN_TOOLS = {tool.name for tool in TOOLS}
 PROMPTS = (
     Prompt("context_shield", "Rules that keep this session's context small.", (), context_shield),
     Prompt("btw", "Answer a side question from the transcript; the task stays where it is.", (("question", "What to answer.", True),), btw),

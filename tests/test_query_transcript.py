@@ -8,7 +8,9 @@ import pytest
 
 import agy_mcp
 from mcp_process import PRODUCT, Process
-from transcripts import QUIRKS, SESSIONS, Context, add, add_quirk, add_sessions, assert_markdown, brain, calls_in, descriptors, result, row, user
+from transcripts import (
+    QUIRKS, SESSIONS, Context, add, add_quirk, add_sessions, asks, assert_markdown, brain, calls_in, descriptors, result, row, user,
+)
 
 PARENT, TASKS, CHILD = SESSIONS["three_turns_parent"], SESSIONS["background_tasks"], SESSIONS["three_turns_subagent"]
 ALL = ["all"]
@@ -105,6 +107,29 @@ def test_what_is_asked_for(arguments, found, home):
         assert "[step 9, assistant, 2026-11-01 00:00]" in text or found[0] != 9
         assert "may have been summarised by the host" in text
         assert [given["stepIndex"] for tool, given in calls_in(text) if tool == "query_transcript"] == found[:1]
+
+
+NAME = "c0ffee00-0000-4000-8000-000000000001"
+OTHER_CALL = {"name": "run_command", "args": {"CommandLine": "grep zebra"}}
+IN_FLIGHT = [  # (last rows of a conversation, who calls, steps found with the word that the call itself holds)
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")])], NAME, []),
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")])], None, []),
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")])], "another", [9]),
+    ([row(9, "zebra?", tool_calls=[asks("query_transcript", query="zebra")])], NAME, [9]),
+    ([row(9, tool_calls=[OTHER_CALL, asks("query_transcript", query="zebra")]), result(10, "x")], NAME, [9]),
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")]), result(10, "No match")], NAME, [9]),
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")]), row(11, "went on")], NAME, [9]),
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")]), user(11, "went on")], NAME, [9]),
+    ([row(9, tool_calls=[asks("query_transcript", query="zebra")]), row(10, "a notice", "SYSTEM_MESSAGE")], NAME, []),
+]
+
+
+@pytest.mark.parametrize("regex", [False, True])
+@pytest.mark.parametrize("rows, current, found", IN_FLIGHT, ids=range(len(IN_FLIGHT)))
+def test_a_search_does_not_find_itself(rows, current, found, regex, home):
+    add(home, full=[user(0, "alpha")] + rows, compact=[user(0, "alpha")])
+    text = query(Context(current), query="zebra", conversationId=NAME, regex=regex)
+    assert hits(text) == found and "It does occur" not in text
 
 
 SAYS = [  # (arguments, what a search without a hit says)

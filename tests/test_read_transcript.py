@@ -5,7 +5,7 @@ import re
 import pytest
 
 import agy_mcp
-from transcripts import QUIRKS, SESSIONS, Context, add, add_quirk, add_sessions, assert_markdown, calls_in, descriptors, result, row, user
+from transcripts import QUIRKS, SESSIONS, Context, add, add_quirk, add_sessions, asks, assert_markdown, calls_in, descriptors, result, row, user
 
 PARENT, TASKS = SESSIONS["three_turns_parent"], SESSIONS["background_tasks"]
 
@@ -101,6 +101,11 @@ BLOCKS = [  # (rows, arguments, what the result must hold, what it must not)
     ([user(0, "```py\nopen fence"), row(1, "after it")], {}, ["```py\nopen fence\n```"], []),
     ([user(0, "a"), row(1, status="ERROR", error="quota", error_code=429)], {}, ["model error [step 1]: quota"], []),
     ([user(0, "x" * 100000)], {}, ["left out"], []),
+    ([user(0, "a"), row(1, tool_calls=[asks("read_transcript")])], {}, ["## User [step 0"], ["(no result)", "step 1"]),
+    ([user(0, "a"), row(1, "let me see", tool_calls=[asks("read_transcript"), {"name": "ls", "args": {}}]), result(3, "b")], {},
+     ["let me see", "- **ls** -> [step 3] b"], ["(no result)", "call_mcp_tool"]),
+    ([user(0, "a"), row(1, tool_calls=[asks("read_transcript")]), row(3, "b")], {}, ["(no result)"], []),
+    ([user(0, "a"), row(1, tool_calls=[{"name": "call_mcp_tool", "args": {"ToolName": "other"}}])], {}, ["(no result)"], []),
     ([b"broken\n", user(0, "a"), b"{\n"], {}, ["2 unreadable lines skipped"], []),
 ]
 

@@ -41,6 +41,11 @@ def result(index, text="", type="RUN_COMMAND", **more):
     return row(index, f"Created At: 2026-11-01T00:00:00Z\nCompleted At: 2026-11-01T00:00:01Z\n{text}", type, **more)
 
 
+def asks(tool, **arguments):
+    """The call by which the host's model calls one of our tools."""
+    return {"name": "call_mcp_tool", "args": {"ServerName": "agy", "ToolName": tool, "Arguments": arguments}}
+
+
 def line(value, end=b"\n"):
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + end if isinstance(value, dict) else value
 
