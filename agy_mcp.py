@@ -1649,7 +1649,8 @@ def clip(text, limit):
     while room > 0:
         head = head_of(text, room)
         line = head.rfind("\n")
-        done = close_fences((head[:line] if line > room * 3 // 4 else head).rstrip() + "…")
+        head = (head[:line] if line > room * 3 // 4 else head).rstrip()
+        done = close_fences(head + ("\n…" if head.rsplit("\n", 1)[-1].lstrip(" >")[:3] in ("```", "~~~") else "…"))
         if len(utf8(done)) <= limit:
             return done
         room -= max(4, len(utf8(done)) - limit)
@@ -1763,9 +1764,10 @@ class Style:
     def __init__(self, text, result, argument, thinking):
         self.text, self.result, self.argument, self.thinking = text, result, argument, thinking
 
-    def within(self, room):
-        """The same in less room."""
-        return Style(min(self.text, room // 2), min(self.result, room // 3), min(self.argument, room // 6), self.thinking)
+    def within(self, room, calls=1):
+        """The same in less room, for a step of so many calls."""
+        each = room // (3 * calls)
+        return Style(min(self.text, room // 2), min(self.result, each), min(self.argument, each // 2), self.thinking)
 
 
 STYLES = {"compact": (1500, 400, 160), "full": (1 << 40, 1 << 40, 1 << 40)}
@@ -1850,7 +1852,7 @@ def turn_text(turn, style, room, needed, context):
                 continue
             step.calls, results = [step.calls[number] for number in kept], [results[number] for number in kept]
         if not page.add(step_block(step, results, style), 0):
-            smaller = step_block(step, results, style.within(page.room())) if needed and page.room() > 60 else ""
+            smaller = smaller_block(step, results, style, page.room()) if needed and page.room() > 60 else ""
             if not page.blocks:  # the newest step alone is too large
                 smaller = clip(smaller, page.room())
             if not smaller or not page.add(smaller, 0):
@@ -1863,20 +1865,29 @@ def turn_text(turn, style, room, needed, context):
     return "\n\n".join(filter(None, [head, page.text()])), turn.first if whole else lowest, not whole
 
 
+def smaller_block(step, results, style, room):
+    """A step in the room that there is, if it can be."""
+    for share in (1, 2, 4, 8):
+        block = step_block(step, results, style.within(room // share, len(step.calls) or 1))
+        if len(utf8(block)) <= room:
+            break
+    return block
+
+
 def newest_steps(turn, style, room):
     """(the turn's user row or None, its other steps, rising, as many of the newest as may be shown, whether these are all)."""
-    steps, size, whole = [], 0, True
+    steps, size, whole, more = [], 0, True, 0
     for step in turn.rows.steps_backward():
         if size > 2 * room + 2000:
-            whole = False
-            break
+            more += 1
+            if steps[-1].type in TURNING or more > 200:  # never between a call and its results
+                whole = False
+                break
         steps.append(step)
         size += 30 + min(style.text, len(step.content)) + 40 * len(step.calls)
     steps.reverse()
     if turn.user and whole and steps and steps[0].type == "USER_INPUT":
         return steps[0], steps[1:], whole
-    while steps and not whole and is_result(steps[0]):  # its call is not among them
-        del steps[0]
     return next(turn.rows.slice(turn.first, turn.first + 1).steps(), None) if turn.user else None, steps, whole
 
 
@@ -1912,7 +1923,7 @@ def model_block(step, results, style):
     for number, call in enumerate(step.calls):
         answer = results[number] if number < len(results) else None
         shown_as = f" [step {answer.index}] " + result_text(answer, style) if answer else " (no result)"
-        args = code(call_arguments(call, style)) + " " if call.args else ""
+        args = code(shorten(call_arguments(call, style), 5 * style.argument)) + " " if call.args else ""
         lines.append(f"- **{call.name or '?'}** {args}->{shown_as}")
     if step.error or step.status == "ERROR":
         lines.append(f"- model error [step {step.index}]: " + shorten(" ".join((step.error or step.content).split()), min(style.text, 400)))
@@ -1968,6 +1979,8 @@ def result_text(step, style):
     state = state + ": " if state else ""
     if "\n" not in text and len(utf8(text)) <= min(style.result, 200):
         return state + text
+    if style.result < 40:
+        return state + size_of(len(utf8(text)))
     return f"{state}{size_of(len(utf8(text)))}\n" + fence(shorten(text, style.result))
 
 

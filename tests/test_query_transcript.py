@@ -9,7 +9,20 @@ import pytest
 import agy_mcp
 from mcp_process import PRODUCT, Process
 from transcripts import (
-    QUIRKS, SESSIONS, Context, add, add_quirk, add_sessions, asks, assert_markdown, brain, calls_in, descriptors, result, row, user,
+    QUIRKS,
+    SESSIONS,
+    Context,
+    add,
+    add_quirk,
+    add_sessions,
+    asks,
+    assert_markdown,
+    brain,
+    calls_in,
+    descriptors,
+    result,
+    row,
+    user,
 )
 
 PARENT, TASKS, CHILD = SESSIONS["three_turns_parent"], SESSIONS["background_tasks"], SESSIONS["three_turns_subagent"]

@@ -59,12 +59,14 @@ def test_every_size_of_every_quirk(quirk, limit, home):
             assert not re.search(rf"\b{mark}\b", text)
 
 
-@pytest.mark.parametrize("limit", [300, 600, 1000, 4000])
-@pytest.mark.parametrize("name", SESSIONS.values())
-def test_what_is_left_out_is_fetched_by_the_call_that_is_named(name, limit, home):
+@pytest.mark.parametrize("limit", [300, 450, 600, 1000, 4000])
+@pytest.mark.parametrize("mode", ["compact", "full"])
+@pytest.mark.parametrize("name", [*SESSIONS, "plain"])
+def test_what_is_left_out_is_fetched_by_the_call_that_is_named(name, mode, limit, home):
     """Following the named calls to the end shows every step once, and every one of them fits."""
     add_sessions(home)
-    seen, arguments, calls = [], {"conversationId": name, "maxBytes": limit}, 0
+    name = SESSIONS.get(name) or add_quirk(home, name)["conversation"]
+    seen, arguments, calls = [], {"conversationId": name, "maxBytes": limit, "mode": mode}, 0
     while arguments:
         text = agy_mcp.read_transcript(arguments, Context())
         assert_markdown(text, limit)
@@ -76,8 +78,11 @@ def test_what_is_left_out_is_fetched_by_the_call_that_is_named(name, limit, home
         calls += 1
         assert calls < 60
     with agy_mcp.Transcript(agy_mcp.find_conversation(name, str(home))) as transcript:
-        shown = {s.index for s, _ in agy_mcp.pair_results(transcript.steps()) if s.content or not s.calls}
-    assert shown - set(seen) == set()
+        pairs = list(agy_mcp.pair_results(transcript.steps()))
+    shown = {s.index for s, _ in pairs if s.content or not s.calls}
+    answers = {one.index for _, results in pairs for one in results if one}
+    assert shown | (answers if limit > 300 else set()) <= set(seen)
+    assert len(seen) == len(set(seen)) + sum(seen.count(s.index) - 1 for s, _ in pairs if s.type == "USER_INPUT" and s.index in seen)
 
 
 BLOCKS = [  # (rows, arguments, what the result must hold, what it must not)
