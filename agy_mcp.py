@@ -1786,7 +1786,7 @@ def turns_page(transcript, arguments, context):
     conversation, limit, before = transcript.conversation, arguments["maxBytes"], arguments.get("before")
     style = Style(*STYLES[arguments["mode"]], arguments["includeThinking"])
     wanted = arguments["lastTurns"] or MOST_STEPS
-    room, parts, left, lowest, top = limit - min(460, limit // 2), [], None, None, None
+    room, parts, left, lowest, top = limit - min(spare_room(conversation, arguments), limit * 2 // 3), [], None, None, None
     for turn in transcript.turns(before):
         text = None
         if len(parts) < wanted:
@@ -1817,19 +1817,28 @@ def nothing_there(transcript, before):
     raise ToolError(f"There is no step below before={before}: the steps of conversation {name} are {bounds[0]} to {bounds[1]}.")
 
 
+def carried(arguments):
+    """The arguments that a call for more has in common with the one before."""
+    rules = READ_TRANSCRIPT["properties"]
+    return {key: arguments[key] for key in ("lastTurns", "mode", "includeThinking", "maxBytes") if arguments[key] != rules[key]["default"]}
+
+
+def spare_room(conversation, arguments):
+    """Bytes for what stands around the turns: the head and the lines of left_out()."""
+    size = len(utf8(call_text("read_transcript", conversation, before=MOST_STEPS, **dict(carried(arguments), lastTurns=1)))) + 50
+    return size if arguments["maxBytes"] < 600 else size + 180 + 2 * len(utf8(conversation.id))
+
+
 def left_out(transcript, left, lowest, arguments):
     """The lines that say what is not shown and which call shows it."""
-    conversation, notes, more = transcript.conversation, [], {}
-    for key in ("mode", "maxBytes"):
-        if arguments[key] != READ_TRANSCRIPT["properties"][key]["default"]:
-            more[key] = arguments[key]
+    conversation, notes = transcript.conversation, []
     if left is not None and left.first < lowest <= left.rows.indexes[-1]:
-        call = call_text("read_transcript", conversation, before=lowest, lastTurns=1, **more)
+        call = call_text("read_transcript", conversation, before=lowest, **dict(carried(arguments), lastTurns=1))
         notes.append(f"Left out: earlier steps of this turn (it begins at step {left.first}): {call}")
     elif left is not None:
-        if arguments["lastTurns"] != READ_TRANSCRIPT["properties"]["lastTurns"]["default"]:
-            more["lastTurns"] = arguments["lastTurns"]
-        notes.append(f"Left out: steps before {lowest}: {call_text('read_transcript', conversation, before=lowest, **more)}")
+        notes.append(f"Left out: steps before {lowest}: {call_text('read_transcript', conversation, before=lowest, **carried(arguments))}")
+    if notes and arguments["maxBytes"] < 600:
+        notes = ["Left out: " + notes[0][notes[0].index("`"):]]
     if transcript.skipped:
         notes.append(f"{transcript.skipped} unreadable line{'s' if transcript.skipped != 1 else ''} skipped.")
     if arguments["maxBytes"] >= 600:

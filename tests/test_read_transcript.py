@@ -22,7 +22,7 @@ def read(**arguments):
 
 SESSION_TEXTS = [  # (session, arguments, what the result must hold, what it must not)
     (PARENT, {}, ["## User [step 24,", "Turn three: delegate", "Turn two: run it again", "error: ValueError: the tool failed on purpose",
-                  "**Assistant** [step 28]: (and again)", "Killed the sleeper.", "task-19", "[334.9 KB]", "exit 1"],
+                  "**Assistant** [step 28]: (and again)", "Killed the sleeper.", "task-19", "[334.9 KB]", "Fixed the signature"],
      ["ADDITIONAL_METADATA", "<USER_REQUEST>", "Created At", "The following is a <SYSTEM_MESSAGE>", "toolSummary"]),
     (PARENT, {"lastTurns": 1}, ["Turn three"], ["Turn two", "Turn one"]),
     (PARENT, {"lastTurns": 0, "maxBytes": 100000}, ["Turn one: find why test_parse fails.\nUse café data ✓ 日本語", "WaitMsBeforeAsync=3000",
@@ -70,11 +70,12 @@ def test_what_is_left_out_is_fetched_by_the_call_that_is_named(name, mode, limit
     while arguments:
         text = agy_mcp.read_transcript(arguments, Context())
         assert_markdown(text, limit)
+        assert {key: arguments.get(key) for key in ("mode", "maxBytes")} == {"mode": mode, "maxBytes": limit}
         seen += [int(n) for n in re.findall(r"\[step (\d+)", text)]
         further = [given for tool, given in calls_in(text) if tool == "read_transcript"]
         if "before" in arguments and further:
             assert further[0]["before"] < arguments["before"]
-        arguments = further[0] if further else None
+        arguments = dict({"mode": "compact", "maxBytes": 4000}, **further[0]) if further else None
         calls += 1
         assert calls < 60
     with agy_mcp.Transcript(agy_mcp.find_conversation(name, str(home))) as transcript:
