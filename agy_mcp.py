@@ -1752,6 +1752,11 @@ def code(text):
     return mark + pad + text + pad + mark
 
 
+def quoted(query):
+    """What was asked for, as it was written, on one line."""
+    return f'"{shorten(" ".join(query.split()), 200)}"'
+
+
 def moment(step):
     """2026-11-29 20:36"""
     return step.created[:16].replace("T", " ")
@@ -2607,7 +2612,7 @@ def summary_text(search, note):
     """How often and where, without passages."""
     lines = ([note] if note else []) + fault_lines(search)
     count = len(search.hits)
-    lines.append(f"{'At least ' if search.full() else ''}{count} step{'s' if count != 1 else ''} match {shown(search.arguments['query'])}.")
+    lines.append(f"{'At least ' if search.full() else ''}{count} step{'s' if count != 1 else ''} match {quoted(search.arguments['query'])}.")
     groups = {}
     for hit in search.hits:
         groups.setdefault((hit.conversation.id, hit.role), []).append(hit)
@@ -2621,7 +2626,7 @@ def summary_text(search, note):
 def no_match(search):
     """What was searched, and how to search wider."""
     arguments = search.arguments
-    query = shown(arguments["query"], 200)
+    query = quoted(arguments["query"])
     if search.hits:
         return f"There are {len(search.hits)} matches of {query}; offset {arguments['offset']} passes over all of them."
     names = ", ".join(sorted(search.roles, key=ROLES.index))
@@ -2666,7 +2671,7 @@ def search_in_child(arguments, context):
                 context.check()
                 context.progress(passed, PATTERN_SECONDS, "searching for a pattern")
                 if passed > PATTERN_SECONDS:
-                    raise ToolError(f"The pattern {shown(arguments['query'], 200)} took more than {PATTERN_SECONDS} s and was stopped. "
+                    raise ToolError(f"The pattern {quoted(arguments['query'])} took more than {PATTERN_SECONDS} s and was stopped. "
                                     "Make it simpler (nested repeats such as (a+)+ never end) or search less: startStep, lastTurns, plain words.")
     finally:
         child.kill()
@@ -2677,7 +2682,7 @@ def search_in_child(arguments, context):
         answer = parse_json(output.decode("utf-8"), LaxJsonRules)
         kind, text = answer["kind"], answer["text"]
     except (ValueError, KeyError, TypeError):
-        raise ToolError(f"The search for the pattern {shown(arguments['query'], 200)} ended without an answer (exit code {child.returncode}).")
+        raise ToolError(f"The search for the pattern {quoted(arguments['query'])} ended without an answer (exit code {child.returncode}).")
     if kind == "error":
         raise ToolError(text)
     return text
@@ -2714,14 +2719,14 @@ def search_child(_):
             matcher = PatternMatcher(arguments["query"])
         except re.error as error:
             where = f" at position {error.pos}" if error.pos is not None else ""
-            raise ToolError(f"query is no valid pattern: {error.msg}{where} in {shown(arguments['query'], 200)}.")
+            raise ToolError(f"query is no valid pattern: {error.msg}{where} in {quoted(arguments['query'])}.")
         except (OverflowError, RecursionError, MemoryError) as error:
-            raise ToolError(f"query is no usable pattern: {error} in {shown(arguments['query'], 200)}.")
+            raise ToolError(f"query is no usable pattern: {error} in {quoted(arguments['query'])}.")
         answer = {"kind": "text", "text": search_page(arguments, ChildContext(request["conversation"]), matcher)}
     except ToolError as error:
         answer = {"kind": "error", "text": str(error)}
     except Exception as error:
-        answer = {"kind": "error", "text": f"The search for {shown(arguments['query'], 200)} failed: {type(error).__name__}: {error}"[:1000]}
+        answer = {"kind": "error", "text": f"The search for {quoted(arguments['query'])} failed: {type(error).__name__}: {error}"[:1000]}
     sys.stdout.buffer.write(write_json(answer))
     sys.stdout.buffer.flush()
     return 0
