@@ -830,14 +830,25 @@ class Conversation:
 
     def __init__(self, folder):
         self.id, self.folder = os.path.basename(folder), folder
-        found = [regular_file(folder + "/.system_generated/logs/" + name, folder) for name in ("transcript.jsonl", "transcript_full.jsonl")]
+        found = [regular_file(path, folder) for path in log_paths(folder)]
         self.compact, self.full = [path for path, _ in found]
         self.sizes = tuple(stat.st_size if stat else 0 for _, stat in found)
         self.changed = max((stat.st_mtime for _, stat in found if stat), default=0.0)
 
 
+def log_paths(folder):
+    return [f"{folder}/.system_generated/logs/{name}" for name in ("transcript.jsonl", "transcript_full.jsonl")]
+
+
 def inside(path, folder):
     return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def refuse_links(paths, folder):
+    """ToolError where one of the paths exists and really lies outside of the folder."""
+    for path in paths:
+        if os.path.exists(path) and not inside(os.path.realpath(path), os.path.realpath(folder)):
+            raise ToolError(f"{shown(path, 300)} is a link that leads out of {folder}; nothing outside brain/ is read.")
 
 
 def regular_file(path, folder):
@@ -884,13 +895,13 @@ def find_conversation(value, home, current=None):
     top = [(brain, os.path.join(brain, name)) for brain in brain_folders(home)]
     there = [(brain, folder) for brain, folder in top if os.path.isdir(folder)]
     for brain, folder in there:
-        if not inside(os.path.realpath(folder), os.path.realpath(brain)):
-            raise ToolError(f"{shown(folder, 200)} is a link that leads out of {brain}; nothing outside brain/ is read.")
+        refuse_links([folder], brain)
     found = sorted((Conversation(folder) for _, folder in there), key=lambda c: -c.changed)
     found = [c for c in found if c.compact or c.full]
     if found:
         return found[0]
     if there:
+        refuse_links(log_paths(there[0][1]), there[0][1])
         raise ToolError(f"The conversation {shown(name)} has no transcript yet{suggestion(name, home)}")
     raise ToolError(f"There is no conversation {shown(name)}{suggestion(name, home)}")
 
@@ -2140,6 +2151,8 @@ def output_page(transcript, step, arguments):
                     file.seek(offset)
                     return file.read(length)
                 return bytes_page(transcript, step, "output", arguments, file.seek(0, 2), read)
+    place = f"{folder}/.system_generated/steps/{step.index}"
+    refuse_links([place] + [f"{place}/{name}" for name in ("output.txt", "content.md")], folder)
     raise ToolError(f"Step {step.index} has nothing on disk: nothing was spilled to steps/{step.index}/ and it started no task. "
                     "field result shows what the model was given.")
 

@@ -269,7 +269,7 @@ WRONG = [  # (what is asked for, what the error says)
     ("/a\0b", "outside"),
     ("~/.gemini/antigravity/mcp_config.json", "outside"),
     ("a\0b", "outside"), ("x" * 5000, "no conversation"), ("empty", "no transcript"), ("fifo", "no transcript"),
-    ("out", "leads out"), ("file-out", "no transcript"),
+    ("out", "leads out"), ("file-out", "leads out"),
 ]
 
 
