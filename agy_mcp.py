@@ -2629,11 +2629,12 @@ def summary_text(search, note):
     groups = {}
     for hit in search.hits:
         groups.setdefault((hit.conversation.id, hit.role), []).append(hit)
-    room = search.arguments["maxBytes"] // max(1, len(groups))
-    for (name, role), hits in groups.items():
+    page, most = Page(search.arguments["maxBytes"] - len(utf8("\n".join(lines))) - 50), max(100, search.arguments["maxBytes"] // len(groups))
+    for number, ((name, role), hits) in enumerate(groups.items()):
         steps = ", ".join(str(hit.index) for hit in hits[:60]) + (", …" if len(hits) > 60 else "")
-        lines.append(shorten(f"- {name} {role}: {len(hits)} ({hits[-1].moment} to {hits[0].moment}), steps {steps}", room))
-    return "\n".join(lines)
+        if not page.add(shorten(f"- {name} {role}: {len(hits)} ({hits[-1].moment} to {hits[0].moment}), steps {steps}", most)):
+            return "\n".join([*lines, *page.blocks, f"- {len(groups) - number} more of such lines left out"])
+    return "\n".join([*lines, *page.blocks])
 
 
 def no_match(search):

@@ -192,6 +192,14 @@ def test_all_conversations_newest_first(home):
     assert "18 steps match" in query(query="word", conversationId="*", summaryOnly=True)
 
 
+def test_a_summary_of_many_conversations(home):
+    for number in range(200):
+        add(home, [row(0, "word")], name=f"many-{number:03}", changed=1_000_000 + number)
+    text = query(query="word", conversationId="*", summaryOnly=True, maxBytes=1000)
+    assert text.startswith("200 steps match \"word\".\n- many-199 assistant: 1 (2026-11-01 00:00 to 2026-11-01 00:00), steps 0\n- many-198 ")
+    assert len(text) > 800 and re.search(r"\n- 1\d\d more of such lines left out$", text)
+
+
 def test_a_search_in_parts_finds_what_a_whole_reading_finds(home, monkeypatch):
     """Rewinds, disorder and gaps, searched from the end in small parts with small reads, against every live step looked at."""
     import random
