@@ -3222,13 +3222,15 @@ def run_process(argv, env, seconds, limit):
 
 def wait_for(child, deadline):
     """The exit code of a child (256 + the signal that ended it), or None if it still runs at `deadline` (monotonic seconds)."""
+    pause = 0.0001
     while True:
         done, status = posix.waitpid(child, posix.WNOHANG)
         if done:
             return 256 + (status & 0x7F) if status & 0x7F else status >> 8
         if time.monotonic() >= deadline:
             return None
-        time.sleep(0.001)
+        time.sleep(pause)
+        pause = min(pause * 2, 0.01)
 
 
 def kill_group(child):
