@@ -365,7 +365,8 @@ class Scanner:
         follow = self.text[i + 1:i + 2]
         if follow == "\n" or self.text.startswith("\r\n", i + 1):
             return i + 2 + (follow == "\r")
-        if self.dos or parts and (parts[0][0] == "bare" and parts[0][1][1:2] == ":" or parts[0][1][:13].upper() in ("USERPROFILE", "%USERPROFILE%")):
+        first = parts[0][1][:13].upper() if parts and parts[0][0] in ("bare", "var") else ""
+        if self.dos or first[1:2] == ":" or first in ("USERPROFILE", "%USERPROFILE%"):
             parts.append(("text", "\\"))
             return i + 1
         parts.append(("text", follow))
@@ -1696,12 +1697,12 @@ def judge_read(path, call, world):
     head, first = read_file(path, MOST_BYTES + 1), asked_lines(call)[0]
     if not head or is_binary(head):
         return None
-    lines, fitting, offset, size = lines_from(path, first), MOST_LINES, whole_number(call.args.get("ContentOffset")) or 0, posix.stat(path).st_size
+    fitting, offset, size = MOST_LINES, whole_number(call.args.get("ContentOffset")) or 0, posix.stat(path).st_size
     if first == 1:
-        if lines <= MOST_LINES and len(head) <= MOST_BYTES or offset > 0 and size - offset <= MOST_BYTES:
+        if head.count(b"\n") + (head[-1:] != b"\n") <= MOST_LINES and len(head) <= MOST_BYTES or offset > 0 and size - offset <= MOST_BYTES:
             return None
         fitting = min(MOST_LINES, head[:MOST_BYTES].count(b"\n"))
-    elif lines <= MOST_LINES:
+    elif lines_from(path, first) <= MOST_LINES:
         return None
     last, word, rtk = first + fitting - 1, quote_shell(path), find_rtk(world)[1]
     routes = [ask_waymark(world, "what is in " + path.rpartition("/")[2])]
