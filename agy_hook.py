@@ -565,15 +565,15 @@ class Command:
     only the shell knows at run time. outer: the words of the wrappers. redirects: [(operator with descriptor, target word)].
     assigned: {name: value}. stdin: texts of its heredocs and here-strings. cwd: the folder it runs in, or None. times: how often it runs, inf
     in a while or until loop, a loop count in a for loop. bound: seconds that a `timeout` leaves it, or None. background: ended by &.
-    source, sink: the Commands before and behind it in a pipeline, or None. piped: its output goes into a pipe. rtk: run through rtk.
+    source, sink: the Commands before and behind it in a pipeline, or None. rtk: run through rtk.
     shell: "cmd" or "powershell" where it is one of theirs, else "sh". loop: one object for all commands of the innermost loop, None outside."""
-    __slots__ = ("words", "outer", "redirects", "assigned", "stdin", "cwd", "times", "bound", "background", "source", "piped", "sink", "rtk", "shell",
+    __slots__ = ("words", "outer", "redirects", "assigned", "stdin", "cwd", "times", "bound", "background", "source", "sink", "rtk", "shell",
                  "loop", "known")
 
     def __init__(self, words, scope):
         self.words, self.outer, self.redirects, self.assigned, self.stdin = words, [], [], {}, []
         self.cwd, self.times, self.bound, self.shell, self.loop = scope.cwd, scope.times, scope.bound, scope.shell, scope.loop
-        self.background, self.source, self.piped, self.sink, self.rtk, self.known = False, None, False, None, False, ("", "")
+        self.background, self.source, self.sink, self.rtk, self.known = False, None, None, False, ("", "")
 
     @property
     def name(self):
@@ -866,7 +866,7 @@ class Reader:
         words, scope, source = state.words, state.scope, state.source
         if words or state.redirects or state.assigned:
             command = Command(words, scope)
-            command.redirects, command.assigned, command.source, command.piped = state.redirects, state.assigned, source, bool(pipe)
+            command.redirects, command.assigned, command.source = state.redirects, state.assigned, source
             command.stdin = [t for op, t in state.redirects if op.endswith("<<<")]
             if not words:
                 scope.variables.update({k: [v] for k, v in state.assigned.items()})

@@ -17,7 +17,7 @@ def described(command):
             text = text.replace(mark, name)
         return text
     out = {"words": [plain(w) for w in command.words]}
-    for name, usual in (("cwd", "/w"), ("times", 1), ("bound", None), ("background", False), ("rtk", False), ("shell", "sh"), ("piped", False)):
+    for name, usual in (("cwd", "/w"), ("times", 1), ("bound", None), ("background", False), ("rtk", False), ("shell", "sh")):
         value = getattr(command, name)
         if value != usual:
             out[name] = "inf" if value == float("inf") else value
