@@ -95,7 +95,7 @@ def test_sizes():
 
 
 def test_one_source():
-    assert agy_mcp.rules_text() == agy_mcp.RULES and agy_mcp.context_shield({}, None).endswith(agy_mcp.RULES)
+    assert agy_mcp.context_shield({}, None).endswith(agy_mcp.RULES)
     resource = next(resource for resource in agy_mcp.RESOURCES if resource.uri == "agy://rules")
     assert resource.function(None) == agy_mcp.RULES and resource.mime == "text/markdown"
 
