@@ -193,6 +193,7 @@ QUOTED_STOPS = frozenset("\"\\$`")
 REDIRECTS = ("<<<", "<<-", "<<", "<>", "<&", "<", ">>", ">&", ">|", ">")
 OPERATORS = (";;&", ";;", ";&", ";", "&&", "&", "||", "|&", "|", "(", ")")
 OPENERS = frozenset(("if", "then", "elif", "else", "while", "until", "do", "{", "!", "time", "for"))
+HEX_DIGITS, CODE_SIZES = "0123456789abcdefABCDEF", {"x": 2, "u": 4, "U": 8}
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
 # In the value of a word: any text at all; any text without a slash; one character; one of a set; and, on the way, what brace expansion works on
 # and where an unquoted variable's value is split.
@@ -216,8 +217,7 @@ class Scanner:
             c = text[i]
             self.items += 1
             if self.items > MOST_ITEMS or self.level > MOST_LEVELS:
-                self.unread = i if self.unread is None else self.unread
-                return out, self.size
+                return out, self.give_up(i)
             behind = self.skip(i, out) if c != "(" or not first else self.arithmetic_command(i, out)
             if behind > i:
                 i = behind
@@ -244,13 +244,34 @@ class Scanner:
                 i, first = i + len(op), True
         return out, i
 
+    def give_up(self, i):
+        """What lies from i on stays unread: the place to go on from is the end."""
+        self.unread = i if self.unread is None else self.unread
+        return self.size
+
+    def find(self, text, i):
+        end = self.text.find(text, i)
+        return end if end >= 0 else self.size
+
+    def until(self, i, stops):
+        """Where the first of these characters stands, from i on."""
+        while i < self.size and self.text[i] not in stops:
+            i += 1
+        return i
+
+    def name(self, i):
+        """Behind the name of a variable at i."""
+        while i < self.size and self.text[i].isascii() and (self.text[i].isalnum() or self.text[i] == "_"):
+            i += 1
+        return i
+
     def skip(self, i, out):
         """Behind the blank, joined line or comment at i; i itself where there is none."""
         text = self.text
         if text[i] == "#":
-            end = text.find("\n", i)
-            out.append(("comment", text[i:end if end >= 0 else self.size], None))
-            return end if end >= 0 else self.size
+            end = self.find("\n", i)
+            out.append(("comment", text[i:end], None))
+            return end
         if text[i] in BLANKS or text[i] == "\r" and text[i + 1:i + 2] in ("\n", ""):
             return i + 1
         if text[i] == "\\" and (text.startswith("\n", i + 1) or text.startswith("\r\n", i + 1)):
@@ -259,9 +280,10 @@ class Scanner:
 
     def arithmetic_command(self, i, out):
         """Behind the (( )) at i, which is kept as one word; i itself where these are two subshells."""
-        inner, end = self.arithmetics(i + 2) if self.arithmetic and self.text.startswith("((", i) else (None, 0)
+        parts = []
+        end = self.arithmetics(i, parts)
         if end:
-            out.append(("word", self.text[i:end], (("any", inner),)))
+            out.append(("word", self.text[i:end], parts))
         return end or i
 
     @staticmethod
@@ -306,14 +328,11 @@ class Scanner:
         for tag, quoted, dashed in bodies:
             begin, end = i, self.size
             while i < self.size:
-                stop = self.text.find("\n", i)
-                stop = self.size if stop < 0 else stop
-                line = self.text[i:stop].rstrip("\r")
+                start, stop = i, self.find("\n", i)
+                line, i = self.text[start:stop].rstrip("\r"), stop + 1
                 if (line.lstrip("\t") if dashed else line) == tag:
-                    end = i
-                    i = stop + 1
+                    end = start
                     break
-                i = stop + 1
             inner = Scanner(self.text[begin:end], self.dos, self.level + 1, self.items)
             out.append(("heredoc", self.text[begin:end], None if quoted else inner.quoted(0, None)[0]))
             self.items = inner.items
@@ -327,7 +346,7 @@ class Scanner:
             c = text[i]
             if c in BREAKS:
                 if c == "(" and i > start and text[i - 1] in "=?*+@!":
-                    i = self.parenthesis(i, parts)
+                    i = self.inside(i + 1, parts, "array" if text[i - 1] == "=" else "any")  # else an extended glob
                     continue
                 if c in "<>" and text[i + 1:i + 2] == "(":
                     i = self.inside(i + 2, parts, "run")
@@ -335,13 +354,9 @@ class Scanner:
                 break
             self.items += 1
             if self.items > MOST_ITEMS:
-                self.unread = i if self.unread is None else self.unread
-                return parts, self.size
+                return parts, self.give_up(i)
             if c == "'":
-                end = text.find("'", i + 1)
-                end = self.size if end < 0 else end
-                parts.append(("text", text[i + 1:end]))
-                i = end + 1
+                i = self.single(i + 1, parts)
             elif c == '"':
                 inner, i = self.quoted(i + 1, '"')
                 parts.extend(inner or (("text", ""),))
@@ -353,12 +368,16 @@ class Scanner:
                 parts.append(("bare", c))
                 i += 1
             else:
-                end = i + 1
-                while end < self.size and text[end] not in WORD_STOPS:
-                    end += 1
+                end = self.until(i + 1, WORD_STOPS)
                 parts.append(("bare", text[i:end]))
                 i = end
         return parts, min(i, self.size)
+
+    def single(self, i, parts):
+        """'…' whose text begins at i."""
+        end = self.find("'", i)
+        parts.append(("text", self.text[i:end]))
+        return end + 1
 
     def escape(self, i, parts):
         """A backslash outside quotes: it quotes the next character, joins lines, or is a separator of a Windows path."""
@@ -371,10 +390,6 @@ class Scanner:
             return i + 1
         parts.append(("text", follow))
         return i + 2
-
-    def parenthesis(self, i, parts):
-        """A ( inside a word: an array behind =, else an extended glob."""
-        return self.inside(i + 1, parts, "array" if self.text[i - 1] == "=" else "any")
 
     def inside(self, i, parts, kind):
         """Tokens up to the ) that closes what began before i, as one part."""
@@ -393,8 +408,7 @@ class Scanner:
             if c == closer:
                 return parts, i + 1
             if self.items > MOST_ITEMS:
-                self.unread = i if self.unread is None else self.unread
-                return parts, self.size
+                return parts, self.give_up(i)
             if c == "\\" and not self.dos:
                 follow = text[i + 1:i + 2]
                 if follow != "\n":
@@ -403,9 +417,7 @@ class Scanner:
             elif c in "$`":
                 i = self.dollar(i, parts, True)
             else:
-                end = i + 1
-                while end < self.size and text[end] not in QUOTED_STOPS:
-                    end += 1
+                end = self.until(i + 1, QUOTED_STOPS)
                 parts.append(("text", text[i:end]))
                 i = end
         return parts, min(i, self.size)
@@ -415,8 +427,7 @@ class Scanner:
         text = self.text
         follow = text[i + 1:i + 2]
         if self.level > MOST_LEVELS:
-            self.unread = i if self.unread is None else self.unread
-            return self.size
+            return self.give_up(i)
         if text[i] == "`":
             return self.backtick(i + 1, parts)
         if follow == "'" and not quoted:
@@ -424,35 +435,21 @@ class Scanner:
         if follow == '"' and not quoted:
             return i + 1
         if follow == "(":
-            if text.startswith("((", i + 1) and self.arithmetic:
-                inner, end = self.arithmetics(i + 3)
-                if end:
-                    parts.append(("any", inner))
-                    return end
-            return self.inside(i + 2, parts, "run")
+            return self.arithmetics(i + 1, parts) or self.inside(i + 2, parts, "run")
         if follow == "{":
             return self.parameter(i + 2, parts, quoted)
-        end = i + 1
-        while end < self.size and (text[end] == "_" or text[end].isalnum()) and text[end].isascii():
-            end += 1
-        if end == i + 1:
+        begin, end = i + 1, self.name(i + 1)
+        if end == begin:
             end += follow != "" and follow in "?$#@*!-"
-        elif text[i + 1:end].lower() == "env" and text[end:end + 1] == ":":  # PowerShell
-            i = end
-            end += 1
-            while end < self.size and (text[end].isalnum() or text[end] == "_"):
-                end += 1
-        parts.append(("var", text[i + 1:end], None, quoted) if end > i + 1 else ("text", "$"))
+        elif text[begin:end].lower() == "env" and text[end:end + 1] == ":":  # PowerShell
+            begin, end = end + 1, self.name(end + 1)
+        parts.append(("var", text[begin:end], None, quoted) if end > i + 1 else ("text", "$"))
         return end
 
     def backtick(self, i, parts):
-        end = i
-        while True:
-            end = self.text.find("`", end)
-            if end < 0 or self.text[end - 1] != "\\" or end == i:
-                break
-            end += 1
-        end = self.size if end < 0 else end
+        end = self.find("`", i)
+        while i < end < self.size and self.text[end - 1] == "\\":
+            end = self.find("`", end + 1)
         inner = Scanner(self.text[i:end].replace("\\`", "`"), self.dos, self.level + 8, self.items)
         parts.append(("run", inner.tokens(0)[0]))
         self.items = inner.items
@@ -461,36 +458,28 @@ class Scanner:
     def ansi(self, i, parts):
         """$'…': the escapes of C, decoded."""
         text, out = self.text, []
-        while i < self.size and text[i] != "'":
-            if text[i] != "\\":
-                end = i
-                while end < self.size and text[end] not in "\\'":
-                    end += 1
-                out.append(text[i:end])
-                i = end
-                continue
-            c = text[i + 1:i + 2]
-            base, most = (16, {"x": 2, "u": 4, "U": 8}[c]) if c in ("x", "u", "U") else (8, 3)
-            begin = i + 2 if base == 16 else i + 1
-            end = begin
-            while end < begin + most and text[end:end + 1] in (tuple("0123456789abcdefABCDEF") if base == 16 else tuple("01234567")):
-                end += 1
-            if end > begin:
-                code = int(text[begin:end], base)
+        while True:
+            end = self.until(i, "\\'")
+            out.append(text[i:end])
+            if text[end:end + 1] != "\\":
+                parts.append(("text", "".join(out)))
+                return end + 1
+            c = text[end + 1:end + 2]
+            base, digits, most = (16, HEX_DIGITS, CODE_SIZES[c]) if c in CODE_SIZES else (8, "01234567", 3)
+            begin = i = end + 1 + (base == 16)
+            while i < min(begin + most, self.size) and text[i] in digits:
+                i += 1
+            if i > begin:
+                code = int(text[begin:i], base)
                 out.append(chr(code) if code < 0x110000 else "?")
-                i = end
             else:
                 out.append(ESCAPES.get(c, c))
-                i += 2
-        parts.append(("text", "".join(out)))
-        return i + 1
+                i = end + 2
 
     def parameter(self, i, parts, quoted):
         """${…} whose name begins at i: ("var", name, default) for ${A}, ${A-x} and ${A:-x}, else only what runs inside it."""
-        text, end = self.text, i
-        while end < self.size and (text[end] == "_" or text[end].isalnum()):
-            end += 1
-        name, begin = text[i:end], end
+        text, end = self.text, self.name(i)
+        name = text[i:end]
         if text[end:end + 1] == "}":
             parts.append(("var", name, None, quoted))
             return end + 1
@@ -498,7 +487,7 @@ class Scanner:
         while i < self.size and text[i] != "}" and self.level <= MOST_LEVELS and self.items <= MOST_ITEMS:
             i = self.parameter_piece(i, inner)
         self.level -= 1
-        operator = text[begin:begin + 2] if text[begin:begin + 1] == ":" else text[begin:begin + 1]
+        operator = text[end:end + 2] if text[end:end + 1] == ":" else text[end:end + 1]
         if name and operator in (":-", "-", ":=", "="):
             inner[:1] = [("text", inner[0][1][len(operator):])] if inner else []
             parts.append(("var", name, inner, quoted))
@@ -510,44 +499,40 @@ class Scanner:
         c = self.text[i]
         self.items += 1
         if c == "'":
-            end = self.text.find("'", i + 1)
-            end = self.size if end < 0 else end
-            inner.append(("text", self.text[i + 1:end]))
-            return end + 1
+            return self.single(i + 1, inner)
         if c == '"':
             more, i = self.quoted(i + 1, '"')
             inner.extend(more)
             return i
         if c in "$`":
             return self.dollar(i, inner, True)
-        end = i + 1 + (c == "\\")
-        while end < self.size and self.text[end] not in "}'\"$`\\":
-            end += 1
+        end = self.until(i + 1 + (c == "\\"), "}'\"$`\\")
         inner.append(("text", self.text[i:end]))
         return end
 
-    def arithmetics(self, i):
-        """The inside of (( )), from i: (tokens that run inside it, position behind the closing )) ), or (None, 0) if it is not closed so."""
-        parts, depth, text = [], 0, self.text
+    def arithmetics(self, i, parts):
+        """Behind the (( )) at i, what runs inside it added as one part; 0 where there is none, or where it is not closed so."""
+        inner, depth, text, i = [], 0, self.text, i + 2
+        if not self.arithmetic or not text.startswith("((", i - 2):
+            return 0
         self.level += 1
         while i < self.size and self.items <= MOST_ITEMS and self.level < 8:
             c = text[i]
             self.items += 1
             if c in "$`":
-                i = self.dollar(i, parts, True)
+                i = self.dollar(i, inner, True)
                 continue
-            if c == ")":
-                if depth == 0:
-                    if text.startswith("))", i):
-                        self.level -= 1
-                        return [("word", "", parts)], i + 2
-                    break
-                depth -= 1
-            depth += c == "("
+            if c == ")" and depth == 0:
+                break
+            depth += (c == "(") - (c == ")")
             i += 1
+        closed = self.level < 8 and self.items <= MOST_ITEMS and text.startswith("))", i)
         self.level -= 1
-        self.arithmetic = False  # tried once: no second look, so that the time stays linear
-        return None, 0
+        if not closed:
+            self.arithmetic = False  # tried once: no second look, so that the time stays linear
+            return 0
+        parts.append(("any", [("word", "", inner)]))
+        return i + 2
 
 
 def scan(text, dos=False, items=0):
