@@ -584,17 +584,15 @@ def program(word):
 
 class Scope:
     """What the shell knows where a command stands: folder, variables (name -> list of values), loop count, time bound."""
-    __slots__ = ("cwd", "home", "variables", "times", "bound", "shell", "loop", "stack")
+    __slots__ = ("cwd", "home", "variables", "times", "bound", "shell", "loop")
 
-    def __init__(self, cwd, home, variables, times=1, bound=None, shell="sh", loop=None, stack=()):
-        self.cwd, self.home, self.variables, self.times, self.bound = cwd, home, variables, times, bound
-        self.shell, self.loop, self.stack = shell, loop, list(stack)
+    def __init__(self, cwd, home, variables, times=1, bound=None, shell="sh", loop=None):
+        self.cwd, self.home, self.variables, self.times, self.bound, self.shell, self.loop = cwd, home, variables, times, bound, shell, loop
 
-    def copy(self, **change):
-        made = Scope(self.cwd, self.home, dict(self.variables), self.times, self.bound, self.shell, self.loop, self.stack)
-        for name, value in change.items():
-            setattr(made, name, value)
-        return made
+    def inner(self, command=None, shell=None):
+        """The scope of a shell that is started here, or for a Command: it knows the variables, and its own do not come back."""
+        cwd, bound = (command.cwd, command.bound) if command else (self.cwd, self.bound)
+        return Scope(cwd, self.home, dict(self.variables), self.times, bound, shell or self.shell, self.loop)
 
     def values(self, name):
         if name == "PWD":
@@ -746,7 +744,7 @@ class Reader:
         """Commands inside a word run as well, each in a shell of its own."""
         for part in parts:
             if part[0] == "run":
-                self.walk(part[1], scope.copy(stack=[]))
+                self.walk(part[1], scope.inner())
             elif part[0] in ("any", "array"):
                 for token in part[1] or ():
                     self.substitutions(token[2] or (), scope)
@@ -764,7 +762,7 @@ class Reader:
                 command.stdin.append(raw)
                 for reader in (command, command.sink):
                     if reader and reader.name in SHELLS and all(w[:1] == "-" for w in reader.words[1:]):
-                        self.script(raw, state.scope.copy(cwd=reader.cwd, bound=reader.bound, stack=[]))
+                        self.script(raw, state.scope.inner(reader))
                 return
             state.begin += 1
 
@@ -780,17 +778,16 @@ class Reader:
         elif raw in ("done", "fi", "esac", "}"):
             self.pop(state)
 
-    def push(self, state):
-        scope = state.scope
-        scope.stack.append((scope.times, scope.loop, state.start, state.pattern, None))
+    def push(self, state, cwd_and_variables=None):
+        """A loop, a branch or a group begins; a subshell gives back the folder and the variables at its end."""
+        state.stack.append((state.scope.times, state.scope.loop, state.start, cwd_and_variables))
         state.start, state.pattern = len(self.commands), False
 
-    def pop(self, state, cwd=False):
+    def pop(self, state):
         scope = state.scope
-        if scope.stack:
-            scope.times, scope.loop, state.start, state.pattern, kept = scope.stack.pop()
-            if kept:
-                scope.cwd, scope.variables = kept
+        if state.stack:
+            scope.times, scope.loop, state.start, kept = state.stack.pop()
+            scope.cwd, scope.variables = kept or (scope.cwd, scope.variables)
         state.pattern = False
 
     def expected(self, state, raw, parts):
@@ -833,9 +830,7 @@ class Reader:
             return
         self.finish(state, "|" if op in ("|", "|&") else "")
         if op == "(":
-            self.push(state)
-            scope = state.scope
-            scope.stack[-1] = scope.stack[-1][:4] + ((scope.cwd, dict(scope.variables)),)
+            self.push(state, (state.scope.cwd, dict(state.scope.variables)))
         elif op == ")":
             self.pop(state)
         elif op in (";;", ";&", ";;&"):
@@ -881,7 +876,7 @@ class Reader:
         if command.source is not None:
             command.source.sink = command
         if script is not None:
-            self.script(script[0], scope.copy(cwd=command.cwd, bound=command.bound, shell=script[1], stack=[]))
+            self.script(script[0], scope.inner(command, script[1]))
         for words in found_commands(command.words) if "-exec" not in command.outer else ():
             self.keep(command.inner(words), scope)
         return command
@@ -895,32 +890,26 @@ class Reader:
 
 class Walk:
     """Where the reader of one list of tokens stands: the command in the making, and what the next word may be."""
-    __slots__ = ("scope", "begin", "start", "words", "redirects", "assigned", "redirect", "source", "expects", "values", "variable", "pattern",
-                 "head")
+    redirect, source, expects, values, variable, pattern, head = None, None, "", None, "", False, False
 
     def __init__(self, scope, begin):
-        self.scope, self.begin, self.start, self.words, self.redirects, self.assigned = scope, begin, begin, [], [], {}
-        self.redirect, self.source, self.expects, self.values, self.variable, self.pattern, self.head = None, None, "", None, "", False, False
+        self.scope, self.begin, self.start, self.words, self.redirects, self.assigned, self.stack = scope, begin, begin, [], [], {}, []
 
 
 KEYWORDS = frozenset("if then elif else fi while until do done for select case esac function { } ! time coproc".split())
 SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "mksh"))
-# Programs that run another one: name -> (options that take a value as the next word, words before the command).
-WRAPPERS = {
-    "nohup": ("", 0), "setsid": ("", 0), "nice": ("-n --adjustment", 0), "ionice": ("-c -n -p", 0), "stdbuf": ("-i -o -e", 0), "chronic": ("", 0),
-    "timeout": ("-k -s --kill-after --signal", 1), "gtimeout": ("-k -s --kill-after --signal", 1), "time": ("-f -o", 0), "caffeinate": ("-t -w", 0),
-    "sudo": ("-u -g -h -p -C -D -R -T -U -r -t --user --group", 0), "doas": ("-u -C", 0), "command": ("", 0), "builtin": ("", 0), "exec": ("-a", 0),
-    "env": ("-u -C --unset --chdir", 0), "xargs": ("-I -i -n -P -d -L -a -s -E --max-args --max-procs --delimiter --arg-file", 0),
-    "parallel": ("-j -N -n -a -S --jobs --arg-file --colsep", 0), "unbuffer": ("", 0),
-    "winpty": ("", 0), "busybox": ("", 0), "watch": ("-n --interval", 0),
-    "flock": ("-w -E --timeout", 1), "uv run": ("--with --python -p --extra --group --project --directory --env-file", 0), "poetry run": ("", 0),
-    "pipenv run": ("", 0), "hatch run": ("", 0), "pdm run": ("", 0), "rye run": ("", 0), "npx": ("-p --package -c --call", 0), "bunx": ("", 0),
-    "uvx": ("--from --with --python -p", 0),
-    "npm exec": ("-p --package", 0), "pnpm exec": ("", 0), "pnpm dlx": ("", 0), "yarn exec": ("", 0), "conda run": ("-n -p --name --prefix", 0),
-    "direnv exec": ("", 1), "bundle exec": ("", 0), "rtk": ("", 0), "rtk run": ("", 0), "rtk bypass": ("", 0), "rtk proxy": ("", 0),
-    "xvfb-run": ("", 0),
-    "coproc": ("", 0), "git": ("-C -c --git-dir --work-tree", 0), "make": ("-C", 0),
-}
+# Programs that run another one: names, options that take a value as the next word, words before the command.
+WRAPPERS = {name: (valued, before) for names, valued, before in (
+    ("nohup, setsid, chronic, command, builtin, unbuffer, winpty, busybox, xvfb-run, coproc, bunx, poetry run, pipenv run, hatch run, pdm run, rye run,"
+     " pnpm exec, pnpm dlx, yarn exec, bundle exec, rtk, rtk run, rtk bypass, rtk proxy", "", 0),
+    ("timeout, gtimeout", "-k -s --kill-after --signal", 1), ("flock", "-w -E --timeout", 1), ("direnv exec", "", 1), ("nice", "-n --adjustment", 0),
+    ("ionice", "-c -n -p", 0), ("stdbuf", "-i -o -e", 0), ("time", "-f -o", 0), ("caffeinate", "-t -w", 0), ("exec", "-a", 0), ("doas", "-u -C", 0),
+    ("watch", "-n --interval", 0), ("sudo", "-u -g -h -p -C -D -R -T -U -r -t --user --group", 0), ("env", "-u -C --unset --chdir", 0),
+    ("xargs", "-I -i -n -P -d -L -a -s -E --max-args --max-procs --delimiter --arg-file", 0),
+    ("parallel", "-j -N -n -a -S --jobs --arg-file --colsep", 0), ("conda run", "-n -p --name --prefix", 0), ("uvx", "--from --with --python -p", 0),
+    ("uv run", "--with --python -p --extra --group --project --directory --env-file", 0), ("npx", "-p --package -c --call", 0),
+    ("npm exec", "-p --package", 0), ("git", "-C -c --git-dir --work-tree", 0), ("make", "-C", 0),
+) for name in names.split(", ")}
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -1168,7 +1157,7 @@ def update_file(path, change, patience=1.2):
     lock = posix.open(path + ".lock", flags, 0o600)
     try:
         lock_file(lock, time.monotonic() + patience)
-        data = change(read_file(path) if not is_symlink(path) else None)
+        data = change(read_file(path) if file_kind(path, posix.lstat) != "symlink" else None)
         if data is None:
             return
         temporary = f"{path}.{posix.getpid()}.{time.monotonic_ns():x}"
@@ -1207,16 +1196,12 @@ def lock_file(handle, deadline):
         time.sleep(0.002)
 
 
-def is_symlink(path):
-    return file_kind(path, posix.lstat) == "symlink"
-
-
-KINDS = {0o100000: "file", 0o040000: "folder", 0o120000: "symlink"}
-
-
 def quote_shell(word):
     """A word quoted for a POSIX shell, unless it needs no quotes."""
     return word if word and all(c.isascii() and (c.isalnum() or c in "/._-+:@,") for c in word) else "'" + word.replace("'", "'\\''") + "'"
+
+
+KINDS = {0o100000: "file", 0o040000: "folder", 0o120000: "symlink"}
 
 
 def file_kind(path, look=posix.stat):
