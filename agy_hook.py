@@ -190,6 +190,7 @@ MOST_ITEMS, MOST_LEVELS, MOST_WORDS, MOST_VALUE = 3000, 24, 64, 8192
 BLANKS, BREAKS = " \t", frozenset(" \t\r\n;&|<>()")
 WORD_STOPS = BREAKS | frozenset("'\"\\$`{},*?[~")
 QUOTED_STOPS = frozenset("\"\\$`")
+PARAMETER_STOPS = QUOTED_STOPS | frozenset("'}")
 REDIRECTS = ("<<<", "<<-", "<<", "<>", "<&", "<", ">>", ">&", ">|", ">")
 OPERATORS = (";;&", ";;", ";&", ";", "&&", "&", "||", "|&", "|", "(", ")")
 OPENERS = frozenset(("if", "then", "elif", "else", "while", "until", "do", "{", "!", "time", "for"))
@@ -400,8 +401,9 @@ class Scanner:
         return i
 
     def quoted(self, i, closer):
-        """Text in which only \\ $ ` mean something: inside double quotes, or (closer None) a heredoc's body. (parts, position behind)."""
-        text, parts = self.text, []
+        """Text in which only \\ $ ` mean something: inside double quotes, or (closer None) a heredoc's body; in ${…} quotes do as well.
+        (parts, position behind)."""
+        text, parts, stops = self.text, [], PARAMETER_STOPS if closer == "}" else QUOTED_STOPS
         while i < self.size:
             c = text[i]
             self.items += 1
@@ -416,8 +418,13 @@ class Scanner:
                 i += 2
             elif c in "$`":
                 i = self.dollar(i, parts, True)
+            elif c == "'" and closer == "}":
+                i = self.single(i + 1, parts)
+            elif c == '"' and closer == "}":
+                more, i = self.quoted(i + 1, '"')
+                parts += more
             else:
-                end = self.until(i + 1, QUOTED_STOPS)
+                end = self.until(i + 1, stops)
                 parts.append(("text", text[i:end]))
                 i = end
         return parts, min(i, self.size)
@@ -483,9 +490,8 @@ class Scanner:
         if text[end:end + 1] == "}":
             parts.append(("var", name, None, quoted))
             return end + 1
-        inner, i, self.level = [], end, self.level + 1
-        while i < self.size and text[i] != "}" and self.level <= MOST_LEVELS and self.items <= MOST_ITEMS:
-            i = self.parameter_piece(i, inner)
+        self.level += 1
+        inner, i = self.quoted(end, "}")
         self.level -= 1
         operator = text[end:end + 2] if text[end:end + 1] == ":" else text[end:end + 1]
         if name and operator in (":-", "-", ":=", "="):
@@ -493,22 +499,7 @@ class Scanner:
             parts.append(("var", name, inner, quoted))
         else:
             parts.append(("any", [("word", "", inner)]))
-        return i + 1
-
-    def parameter_piece(self, i, inner):
-        c = self.text[i]
-        self.items += 1
-        if c == "'":
-            return self.single(i + 1, inner)
-        if c == '"':
-            more, i = self.quoted(i + 1, '"')
-            inner.extend(more)
-            return i
-        if c in "$`":
-            return self.dollar(i, inner, True)
-        end = self.until(i + 1 + (c == "\\"), "}'\"$`\\")
-        inner.append(("text", self.text[i:end]))
-        return end
+        return i
 
     def arithmetics(self, i, parts):
         """Behind the (( )) at i, what runs inside it added as one part; 0 where there is none, or where it is not closed so."""
@@ -932,7 +923,7 @@ def unwrap(command):
         return None
     valued, positions = WRAPPERS[key]
     i, cwd, split = 1 + (" " in key), command.cwd, None
-    while i < len(words) and (words[i][:1] == "-" and words[i] != "-" or key == "env" and "=" in words[i]):
+    while i < len(words) and (words[i][:1] == "-" and words[i] != "-" or key in ("env", "sudo") and "=" in words[i]):
         word = words[i]
         i += 1
         if word == "--":
@@ -1037,11 +1028,11 @@ def change_scope(words, scope):
     if name in ("cd", "pushd", "chdir", "set-location", "sl", "Set-Location"):
         target = arguments[-1] if arguments else scope.home if name == "cd" else ""
         if name == "pushd":
-            scope.variables.setdefault("\0pushd", []).append(scope.cwd)
+            scope.variables["\0pushd"] = [*scope.variables.get("\0pushd", ()), scope.cwd]
         scope.cwd = None if target == "-" or not target else absolute(target, scope.cwd)
     elif name == "popd":
-        folders = scope.variables.get("\0pushd") or [None]
-        scope.cwd = folders.pop()
+        *kept, scope.cwd = scope.variables.get("\0pushd") or [None]
+        scope.variables["\0pushd"] = kept
     elif name in ("export", "readonly", "local", "declare", "typeset"):
         for word in arguments:
             key, equals, value = word.partition("=")
@@ -1125,6 +1116,11 @@ def real_path(path, links):
             rest += target.split("/")[::-1]
     links["real", path] = done or path
     return done or path
+
+
+def spellings(path, links):
+    """A path as written and, where that is another one, with its symlinks followed."""
+    return list(dict.fromkeys((path, real_path(path, links))))
 
 
 class World:
@@ -1246,8 +1242,7 @@ INTERNAL_NAMES = ("transcript.jsonl", "transcript_full.jsonl", ".system_generate
 PATH_ARGUMENTS = ("AbsolutePath", "DirectoryPath", "SearchPath", "SearchDirectory", "TargetFile", "TargetDirectories", "File", "Url", "Uri",
                   "path", "paths", "absolute_path", "file_path", "include")
 OWN_TOOLS = ("read_transcript", "query_transcript", "check_context_health", "subagent_brief", "get_installation_status", "sync_installation")
-INTERPRETERS = ("python", "python2", "python3", "node", "nodejs", "deno", "bun", "perl", "php", "lua", "awk", "gawk", "mawk", "osascript",
-                "sqlite3", "duckdb", "ruby")
+INTERPRETERS = frozenset("python node nodejs deno bun perl php lua awk gawk mawk osascript sqlite duckdb ruby".split())  # without a version
 # Programs that go below the folders they are given: name -> the options that make them do so, "" for always. See descends().
 WALKERS = {"find": "", "rg": "", "ag": "", "ack": "", "fd": "", "fdfind": "", "tree": "", "tar": "cru", "zip": "", "7z": "", "rsync": "", "rm": "rR",
            "grep": "rR", "egrep": "rR", "fgrep": "rR", "zgrep": "rR", "ls": "R", "cp": "rRa", "scp": "r", "du": "a",
@@ -1272,7 +1267,7 @@ class Area:
         own = tool_path(call.transcript[:found], None, world.home) if found >= 0 else ""
         if own and own.rpartition("/")[0] not in brains:
             brains.append(own.rpartition("/")[0])
-        self.holders, self.known = {p.lower() for brain in brains for p in (brain, real_path(brain, world.links))}, {"": None}
+        self.holders, self.known = {p.lower() for brain in brains for p in spellings(brain, world.links)}, {"": None}
 
     def rest(self, path):
         """What follows .system_generated in a protected path (parts, the conversation's first), or None. Symlinks are followed."""
@@ -1281,7 +1276,7 @@ class Area:
         return self.known[path]
 
     def find_rest(self, path):
-        for form in (path, real_path(path, self.links)) + ((unescape(path),) if "%" in path else ()):
+        for form in spellings(path, self.links) + ([unescape(path)] if "%" in path else []):
             lower = form.lower().replace("\\", "/")
             at = lower.find("/.system_generated")
             if at < 0 or lower[at + 18:at + 19] not in ("", "/"):
@@ -1293,7 +1288,7 @@ class Area:
 
     def above(self, path):
         """How many folders lie between a path and a .system_generated below it (1: a conversation's folder), or 0 where none can."""
-        for form in (path, real_path(path, self.links)) if path else ():
+        for form in spellings(path, self.links) if path else ():
             parts = form.lower().replace("\\", "/").rstrip("/").split("/")
             depths = [len(wanted) + 2 - len(parts) for wanted in [holder.split("/") for holder in self.holders]
                       if len(parts) < len(wanted) + 2 and all(a == b or ANY not in a and is_pattern(a) and glob_fits(a, b) for a, b in zip(parts, wanted))]
@@ -1303,8 +1298,8 @@ class Area:
 
     def near(self, path):
         """Whether a folder above is one of the host's own: ~/.gemini or further in. Above that, a walk is about other things."""
-        return any("/.gemini" in form.lower().replace("\\", "/") or form.lower().rpartition("/")[0] in self.holders or form.lower() in self.holders
-                   for form in (path, real_path(path, self.links)))
+        return any("/.gemini" in form.replace("\\", "/") or form in self.holders or form.rpartition("/")[0] in self.holders
+                   for form in map(str.lower, spellings(path, self.links)))
 
 
 def glob_fits(pattern, text):
@@ -1489,7 +1484,7 @@ def internal_words(command, area, written):
     if command.cwd and area.rest(command.cwd) is not None and command.words:
         yield area.rest(command.cwd), command.cwd
     name = command.name.rstrip("0123456789.")
-    runs, texts = name in INTERPRETERS or command.name in INTERPRETERS or command.shell == "powershell", []
+    runs, texts = name in INTERPRETERS or command.shell == "powershell", []
     if runs:  # awk and databases take their program as a word, the others behind an option
         texts = [w for last, w in zip(command.words, command.words[1:]) if last in ("--eval", "--print") or last[:1] == "-" != last[1:2] or
                  name in ("awk", "gawk", "mawk", "sqlite", "duckdb") or command.shell == "powershell"] + command.stdin
@@ -1637,7 +1632,7 @@ def is_free(path, call, world):
     .system_generated has a guard of its own."""
     brains = [folder.lower() + "/brain/" for folder in data_folders(world.home)]
     artifacts = call.artifacts.lower().rstrip("/") + "/"
-    for one in (path.lower(), real_path(path, world.links).lower()):
+    for one in map(str.lower, spellings(path, world.links)):
         inside = [one[len(brain):].split("/")[1:2] for brain in brains if one.startswith(brain)]
         inside += [one[len(artifacts):].split("/")[:1]] if artifacts != "/" and (one + "/").startswith(artifacts) else []
         if one.rpartition("/")[2] in GUIDES or "/.agents/" in one + "/" or "/.system_generated/" in one + "/" \
@@ -2289,8 +2284,7 @@ def shown(path, call):
 def evaluation_file(path, call, world, kinds=()):
     """(path, what protects it, one of `kinds` if given, or ""). Within a workspace only the folders below it count, so that one which lies in a
     folder named benchmarks is not protected as a whole; elsewhere all count, but for scratch files in /tmp."""
-    real = real_path(path, world.links)
-    for spot in (path, real) if real != path else (path,):
+    for spot in spellings(path, world.links):
         base = max([base for w in call.workspaces for base in (absolute(w, "/"), real_path(w, world.links))
                     if spot.lower().startswith(base.lower().rstrip("/") + "/")], key=len, default="")
         parts = [part.lower() for part in spot[len(base):].split("/") if part]
@@ -2373,7 +2367,7 @@ OWN_FOLDERS = ("", "/config", "/config/plugins", *["/" + name for name in DATA_F
 def own_files(call, world):
     """Asks before the hook, the server, their state and configuration, hooks.json and mcp_config.json (host.md §1, §5) are changed."""
     for path, how in changed_files(call, world):
-        for spot in {path, real_path(path, world.links)}:
+        for spot in spellings(path, world.links):
             if is_own(spot) or holds_own(spot, how, world):
                 what = {"modes": "changes the permissions of", "reverts": "may change", "unpacks": "unpacks into"}.get(how, how)
                 return force_ask("own-files", f"this {what} {shown(spot, call)}, which steers or belongs to the hook that guards this session: the user"
