@@ -627,9 +627,9 @@ def part_values(part, scope):
             return [scope.cwd or ANY]
         if words[0] in ("echo", "printf") and len(words) == 2:
             return words[1:]
-        if words[0] == "seq" and words[-1].isdigit():
-            first = int(words[1]) if len(words) > 2 and words[1].isdigit() else 1
-            return [" ".join(str(i) for i in range(first, min(int(words[-1]), first + MOST_WORDS * 10) + 1))]
+        if words[0] == "seq" and words[-1].isdecimal():
+            first = int(words[1][:9]) if len(words) > 2 and words[1].isdecimal() else 1
+            return [" ".join(map(str, range(first, int(words[-1][:9]) + 1)[:MOST_WORDS * 10]))]
     if kind == "array":
         return [" ".join(w for t in text if t[0] == "word" for w in expand(t[2], scope))]
     return [ANY]
@@ -649,11 +649,9 @@ def braces(word, left):
         first, dots, last = word[begin + 1:end].partition("..")
         if depth == 0 and len(commas) > 1:
             pieces = [word[a + 1:b] for a, b in zip(commas, commas[1:] + [end])]
-        elif depth == 0 and dots and first.isdigit() and last.isdigit():
-            pieces = [str(i) for i in range(int(first[:9]), min(int(last[:9]), int(first[:9]) + 1000) + 1)]
-        elif depth == 0 and dots and len(first) == len(last) == 1 and first.isalpha() and last.isalpha():
-            pieces = [chr(i) for i in range(ord(first), ord(last) + 1)]
         else:
+            pieces = counted(first, last) if depth == 0 and dots else []
+        if not pieces:
             begin = word.find(OPEN, begin + 1) if depth == 0 else -1
             continue
         out = []
@@ -661,8 +659,24 @@ def braces(word, left):
             if left[0] > 0:
                 left[0] -= 1
                 out += braces(word[:begin] + piece + word[end + 1:], left)
-        return out or [word]
+        if out:
+            return out
+        break
     return [word.replace(OPEN, "{").replace(COMMA, ",").replace(CLOSE, "}")]
+
+
+def counted(first, last):
+    """The words of {first..last}, at most 1,000: numbers, with leading zeros where one has them, or letters. None of another kind."""
+    if first.isdecimal() and last.isdecimal():
+        begin, end, padded = int(first[:9]), int(last[:9]), any(text[0] == "0" and len(text) > 1 for text in (first, last))
+        width = min(max(len(first), len(last)), 9) if padded else 0
+        words = lambda numbers: [str(i).zfill(width) for i in numbers]
+    elif len(first) == len(last) == 1 and first.isalpha() and last.isalpha():
+        begin, end, words = ord(first), ord(last), lambda numbers: [chr(i) for i in numbers]
+    else:
+        return []
+    step = 1 if begin <= end else -1
+    return words(range(begin, end + step, step)[:1000])
 
 
 def read_commands(text, cwd, home, variables, shell="sh"):
@@ -1538,7 +1552,7 @@ def descends(command, path, area):
         return False
     limits = [value for i, w in enumerate(words) for option in ("-maxdepth", "--max-depth", "--maxdepth", "-L", "-d", "--level") if w.startswith(option)
               for value in (words[i + 1:i + 2] if w == option else [w[len(option):].lstrip("=")])]
-    if command.name in ("find", "tree", "du", "fd", "rg") and any(value.isdigit() and int(value[:9]) <= depth for value in limits):
+    if command.name in ("find", "tree", "du", "fd", "rg") and any(value.isdecimal() and int(value[:9]) <= depth for value in limits):
         return False
     if command.name in ("du", "ln"):  # names and sizes, or a link
         return near
@@ -1578,7 +1592,7 @@ def internal_verdict(rest, path, bounded, call, world):
     parts, brain = rest[1:], rest[0]
     if len(parts) == 3 and parts[0] == "steps" and parts[2] in ("output.txt", "content.md"):
         return None if bounded else route_slice(f"{parts[2]} of step {parts[1]} is large: read a part of it", path, call, world)
-    if len(parts) == 2 and parts[0] == "tasks" and parts[1].startswith("task-") and parts[1].endswith(".log") and parts[1][5:-4].isdigit():
+    if len(parts) == 2 and parts[0] == "tasks" and parts[1].startswith("task-") and parts[1].endswith(".log") and parts[1][5:-4].isdecimal():
         state = task_state(world, brain + "/.system_generated/logs", int(parts[1][5:-4][:9]), path)
         if state == "finished":
             return None if bounded else route_slice("The log of a finished task: read a part of it", path, call, world)
