@@ -973,6 +973,9 @@ def unquoted(parts):
     return "".join(p[1] if p[0] in ("text", "bare") else ANY for p in parts)
 
 
+POWERSHELL_VALUED = ("-executionpolicy", "-ep", "-ex", "-version")
+
+
 def shell_script(command):
     """(text, shell) that sh -c, eval, cmd /c or powershell -Command would run, or None."""
     words, name = command.words, command.name
@@ -991,8 +994,8 @@ def shell_script(command):
         for i, word in enumerate(words[1:], 1):
             if word.lower() in (("/c", "/k", "//c") if name == "cmd" else ("-command", "-c", "/c")):
                 return " ".join(words[i + 1:]), "cmd" if name == "cmd" else "powershell"
-        low = ["", *[word.lower() for word in words[1:]]]
-        first = next((i for i, word in enumerate(low) if word[:1] not in ("", "-") and low[i - 1] not in ("-executionpolicy", "-ep", "-ex", "-version")), 0)
+        low = [word.lower() for word in words]
+        first = next((i for i in range(1, len(low)) if low[i][:1] not in ("", "-") and low[i - 1] not in POWERSHELL_VALUED), 0)
         if name != "cmd" and first and "-file" not in low and "-f" not in low:
             return " ".join(words[first:]), "powershell"
     return None
@@ -1025,8 +1028,9 @@ def found_paths(words):
         if word in ("-name", "-iname", "-path", "-ipath", "-wholename") and words[i - 1] not in ("!", "-not") and "-prune" not in words[i + 2:i + 3]:
             pattern = words[i + 1].replace("*", STAR).replace("?", ONE)
             names.append(pattern.replace(STAR, ANY) if "path" in word or "/" in pattern else pattern)
-    return [root + "/" + ANY for root in roots] if not names else [name if "/" in name else root + below + name
-                                                                      for root in roots for name in names][:MOST_WORDS]
+    if not names:
+        return [root + "/" + ANY for root in roots]
+    return [name if "/" in name else root + below + name for root in roots for name in names][:MOST_WORDS]
 
 
 def find_roots(words):
@@ -1258,13 +1262,14 @@ PATH_ARGUMENTS = ("AbsolutePath", "DirectoryPath", "SearchPath", "SearchDirector
 OWN_TOOLS = ("read_transcript", "query_transcript", "check_context_health", "subagent_brief", "get_installation_status", "sync_installation")
 INTERPRETERS = frozenset("python node nodejs deno bun perl php lua awk gawk mawk osascript sqlite duckdb ruby".split())  # without a version
 # Programs that go below the folders they are given: name -> the options that make them do so, "" for always. See descends().
-WALKERS = {"find": "", "rg": "", "ag": "", "ack": "", "fd": "", "fdfind": "", "tree": "", "tar": "cru", "zip": "", "7z": "", "rsync": "", "rm": "rR",
-           "grep": "rR", "egrep": "rR", "fgrep": "rR", "zgrep": "rR", "ls": "R", "cp": "rRa", "scp": "r", "du": "a",
-           "mv": "", "diff": "r", "eza": "TR", "exa": "TR", "get-childitem": "-recurse", "gci": "-recurse", "dir": "-recurse",
-           "copy-item": "-recurse", "remove-item": "-recurse", "select-string": "", "robocopy": "", "xcopy": "", "ditto": "", "ln": ""}
+WALKERS = {name: options for options, names in (
+    ("", "find rg ag ack fd fdfind tree zip 7z rsync mv select-string robocopy xcopy ditto ln"), ("rR", "rm grep egrep fgrep zgrep"), ("rRa", "cp"),
+    ("cru", "tar"), ("R", "ls"), ("r", "scp diff"), ("a", "du"), ("TR", "eza exa"), ("-recurse", "get-childitem gci dir copy-item remove-item"),
+) for name in names.split()}
+SEARCHERS = ("rg", "ag", "ack", "fd", "fdfind")  # recursive without being told; they leave hidden folders out
 RECURSIVE = ("--recursive", "--dereference-recursive", "--archive", "--all", "--tree", "--recurse", "/s", "--create", "--append", "--update")
 COPIERS = frozenset(("cp", "mv", "rsync", "scp", "ln", "ditto", "copy-item", "robocopy", "xcopy"))
-LISTERS = frozenset(("ls", "dir", "find", "tree", "rg", "ag", "ack", "fd", "du", "get-childitem", "gci", "vdir"))
+LISTERS = frozenset("ls dir find tree rg ag ack fd du eza exa get-childitem gci".split())  # without a folder, where they run
 VIEWERS = frozenset("head tail sed grep rg egrep fgrep wc read stat test [ file smart awk jq cut ls log".split())
 READERS = frozenset("cat nl sort uniq tac rev tr fold strings bat less more python python3 tail head".split())  # bounded by what they are piped into
 
@@ -1505,8 +1510,8 @@ def internal_words(command, area, written):
         texts += command.source.words[1:] + command.source.stdin if command.source else []
     for word in command.words if written else ():
         if runs or command.name in SHELLS or word is command.words[0]:
-            texts = texts + written.get(absolute(word, command.cwd), [])
-    for text in texts:
+            texts += written.get(absolute(word, command.cwd), [])
+    for text in dict.fromkeys(texts):
         rest, path = mentioned(text, command.cwd, area)
         if rest is not None:
             yield rest, path
@@ -1517,19 +1522,14 @@ def walks_into(command, area):
     name, words = command.name, command.words
     if name == "git" and words[1:2] == ["grep"] and "--no-index" in words:
         name, words = "rg", words[1:]
-    left_out = any(("gemini" in w or "system_generated" in w) and ("exclude" in last + w or w[:1] == "!" or last == "-x")
-                   for last, w in zip([""] + words, words))
-    if left_out or name not in WALKERS and not (name in LISTERS or command.rtk):
-        return False
-    always = WALKERS.get(name)
-    flags = [w for w in words[1:] if w[:1] == "-"]
-    letters = "".join([w for w in words[1:2] if name == "tar" and w[:1] != "-"] + [w for w in flags if w[:2] != "--"])
-    if always is None or command.rtk and name in ("ls", "read", "git") or always and not (command.rtk and name == "grep") and not (
-            always[0] != "-" and set(always) & set(letters) or any(w.lower() in RECURSIVE or always.startswith(w.lower()) for w in words[1:])):
+    if name not in WALKERS or command.rtk and name == "ls" or not (command.rtk and name == "grep" or recurses(name, words)):
+        return False  # rtk's ls shows one folder, its grep always goes below
+    if any(("gemini" in w or "system_generated" in w) and ("exclude" in last + w or w[:1] == "!" or last == "-x")
+           for last, w in zip([""] + words, words)):
         return False
     roots = find_roots(words) if name == "find" else [w for w in words[1:] if w[:1] != "-" or w == "-"]
-    if name in ("grep", "egrep", "fgrep", "rg", "ag", "ack", "fd", "fdfind", "zgrep") and not any(w in ("-e", "-f", "--files") for w in words):
-        roots = roots[1:]
+    if (name[-4:] == "grep" or name in SEARCHERS) and not any(w in ("-e", "-f", "--files") for w in words):
+        roots = roots[1:]  # the first is what is looked for
     elif name in COPIERS and "--delete" not in words:
         roots = roots[:-1] or roots  # the last is where it goes to
     elif name == "tar" and "-C" in words[:-1]:
@@ -1545,6 +1545,15 @@ def walks_into(command, area):
     return False
 
 
+def recurses(name, words):
+    """Whether one of the WALKERS is told to go below its folders, or always does."""
+    options = WALKERS[name]
+    letters = "".join([w for i, w in enumerate(words) if i and w[:1] == "-" and w[:2] != "--" or i == 1 and name == "tar"])
+    if not options or options[0] != "-" and set(options) & set(letters):
+        return True
+    return any(w.lower() in RECURSIVE or len(w) > 1 and options.startswith(w.lower()) for w in words[1:])
+
+
 def descends(command, path, area):
     """Whether a walk that begins at a folder comes to a protected one. What is said to be left out, too deep or of another name is not read."""
     depth, near, words = area.above(path), area.near(path), command.words
@@ -1556,7 +1565,7 @@ def descends(command, path, area):
         return False
     if command.name in ("du", "ln"):  # names and sizes, or a link
         return near
-    if command.name in ("rg", "ag", "ack", "fd", "fdfind", "tree"):  # these leave hidden folders out
+    if command.name in SEARCHERS or command.name == "tree":
         return near or any(w in ("--hidden", "--no-ignore", "-uu", "-uuu", "-a", "-H", "-.", "-u", "--all") for w in words)
     if command.name != "find":
         return True
@@ -1972,7 +1981,9 @@ def table_writes(command, how, which, valued, needs, unless, start=1):
 def fed_paths(source):
     """The paths named by the commands before a pipe, which xargs and kin get; what grep looks for is none."""
     out = []
-    while source:
+    for _ in range(MOST_WORDS):
+        if not source:
+            break
         arguments = split_options(source)[0][source.name == "git":]
         if source.name in ("find", "fd", "fdfind"):
             out += found_paths(source.words)
@@ -2020,7 +2031,7 @@ def git_writes(command):
     merge and to pull is free."""
     words, i = command.words, 1
     while i < len(words) and words[i][:1] == "-":
-        i += 1 + (words[i] in ("-C", "-c", "--git-dir", "--work-tree"))
+        i += 1 + (words[i] in WRAPPERS["git"][0].split())
     verb = "".join(words[i:i + 1])
     if verb not in GIT_WRITERS:
         return []
@@ -2076,8 +2087,8 @@ def patch_writes(command, start=1):
     return [(word, "writes") for word in named] or [(folder, "reverts")]
 
 
-SPECIAL_WRITERS = {"find": find_writes, "sed": inplace_writes, "gsed": inplace_writes, "perl": inplace_writes, "ruby": inplace_writes, "awk": inplace_writes,
-                   "gawk": inplace_writes, "tar": tar_writes, "bsdtar": tar_writes, "git": git_writes, "patch": patch_writes,
+SPECIAL_WRITERS = {"find": find_writes, **dict.fromkeys(("sed", "gsed", "perl", "ruby", "awk", "gawk"), inplace_writes), "tar": tar_writes,
+                   "bsdtar": tar_writes, "git": git_writes, "patch": patch_writes,
                    "dd": lambda command: [(word[3:], "writes") for word in command.words if word[:3] == "of="]}
 
 
@@ -2094,6 +2105,9 @@ def inline_code(command, flags):
     return "\n".join(command.stdin or (source.stdin or source.words[1:] if source and source.name in ("echo", "printf", "cat") else []))
 
 
+STRING_PREFIXES = ("f", "r", "b", "u", "fr", "rf")
+
+
 def code_tokens(text):
     """Python, JavaScript, Ruby or Perl as [(kind, text)]: "s" a string, "n" a name with its dots, else a sign or the end of a line."""
     out, i, size = [], 0, min(len(text), 1 << 17)
@@ -2104,7 +2118,7 @@ def code_tokens(text):
             begin = end = i + len(quote)
             while end < size and not text.startswith(quote, end) and (text[end] != "\n" or quote not in ("'", '"')):
                 end += 1 + (text[end] == "\\")
-            prefix = out.pop()[1].lower() if begin and text[i - 1] in "fFrRbBuU" and out and out[-1][1].lower() in ("f", "r", "b", "u", "fr", "rf") else ""
+            prefix = out.pop()[1].lower() if text[i - 1].isalpha() and out and out[-1][1].lower() in STRING_PREFIXES else ""
             pieces = text[begin:end].replace("\\\\", "/").split("{" if c == "`" or "f" in prefix else "\0")
             out.append(("s", pieces[0].rstrip("$") + "".join([ANY + piece.partition("}")[2] for piece in pieces[1:]])))
             end += len(quote)
