@@ -200,6 +200,7 @@ ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "
 # and where an unquoted variable's value is split.
 ANY, STAR, ONE, SET, OPEN, COMMA, CLOSE, SPLIT = "\x00\x01\x02\x03\x04\x05\x06\x07"
 ACTIVE = {"*": STAR, "?": ONE, "[": SET, "{": OPEN, ",": COMMA, "}": CLOSE}
+GLOB_MARKS = str.maketrans("*?[", STAR + ONE + SET)  # for globs that a program reads, not the shell
 NO_CONTROLS = dict.fromkeys(range(8), 0x7F)
 
 
@@ -696,12 +697,15 @@ class Reader:
         self.commands, self.unread, self.level, self.items = [], "", 0, 0
 
     def text(self, text, scope):
+        if self.level > 8:
+            self.unread += text
+            return
         tokens, unread, self.items = scan(text, scope.shell != "sh", self.items)
         self.unread += unread
         self.walk(tokens, scope)
 
     def walk(self, tokens, scope):
-        """Reads one list of tokens. The command in the making is (words, redirects, heredocs to come)."""
+        """Reads one list of tokens; a Walk holds the command in the making."""
         if self.level > 12 or len(self.commands) > MOST_ITEMS:
             self.unread += " ".join(t[1] for t in tokens)
             return
@@ -738,12 +742,10 @@ class Reader:
         if not state.words:
             name, equals, _ = raw.partition("=")
             if equals and name.rstrip("+").replace("_", "a").isalnum() and not name[0].isdigit():
-                return self.assign(state, name.rstrip("+"), parts)
+                values = [v.partition("=")[2] for v in expand(parts, scope)]
+                state.assigned[name.rstrip("+")] = values[0] if len(values) == 1 and len(values[0]) < MOST_VALUE else ANY
+                return None
         state.words += expand(parts, scope)[:MOST_WORDS]
-
-    def assign(self, state, name, parts):
-        values = [v.partition("=")[2] for v in expand(parts, state.scope)]
-        state.assigned[name] = values[0] if len(values) == 1 and len(values[0]) < MOST_VALUE else ANY
 
     def substitutions(self, parts, scope):
         """Commands inside a word run as well, each in a shell of its own."""
@@ -767,7 +769,7 @@ class Reader:
                 command.stdin.append(raw)
                 for reader in (command, command.sink):
                     if reader and reader.name in SHELLS and all(w[:1] == "-" for w in reader.words[1:]):
-                        self.script(raw, state.scope.inner(reader))
+                        self.text(raw, state.scope.inner(reader))
                 return
             state.begin += 1
 
@@ -881,16 +883,10 @@ class Reader:
         if command.source is not None:
             command.source.sink = command
         if script is not None:
-            self.script(script[0], scope.inner(command, script[1]))
+            self.text(script[0], scope.inner(command, script[1]))
         for words in found_commands(command.words) if "-exec" not in command.outer else ():
             self.keep(command.inner(words), scope)
         return command
-
-    def script(self, text, scope):
-        if self.level > 8:
-            self.unread += text
-        else:
-            self.text(text, scope)
 
 
 class Walk:
@@ -1026,7 +1022,7 @@ def found_paths(words):
     roots, names, below = find_roots(words)[:MOST_WORDS] or ["."], [], "/" + (ANY if FILTERS.intersection(words) else ANY + ANY) + "/"
     for i, word in enumerate(words[:-2] if "-prune" in words else words[:-1]):
         if word in ("-name", "-iname", "-path", "-ipath", "-wholename") and words[i - 1] not in ("!", "-not") and "-prune" not in words[i + 2:i + 3]:
-            pattern = words[i + 1].replace("*", STAR).replace("?", ONE)
+            pattern = words[i + 1].translate(GLOB_MARKS)
             names.append(pattern.replace(STAR, ANY) if "path" in word or "/" in pattern else pattern)
     if not names:
         return [root + "/" + ANY for root in roots]
@@ -1575,7 +1571,7 @@ def descends(command, path, area):
               if w in ("-name", "-iname", "-path", "-wholename", "-ipath", "-regex", "-iregex") and words[i - 1] not in ("!", "-not")]
     if not wanted and not near and not any(w in ("-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint") for w in words):
         return False  # a list of names from far above, by size or age: nothing of a transcript is read
-    globs = ["".join(ACTIVE.get(c, c) for c in w).rpartition("/")[2] for w in wanted]
+    globs = [w.translate(GLOB_MARKS).rpartition("/")[2] for w in wanted]
     names = INTERNAL_NAMES if near else INTERNAL_NAMES[:3]
     return not globs or any(g in ("output.txt", "content.md") and near or glob_fits(g, n) or n[:1] == "." and g[:1] in (STAR, ONE)
                             and glob_fits(ANY + g[1:], n) for g in globs for n in names)
@@ -1771,7 +1767,7 @@ def judge_grep(path, call, world):
         return None
     files = [path] if file_kind(path) == "file" else walk(path, MOST_WALKED, MOST_WALKED if includes else MOST_ENTRIES)
     if files is not None and files != [path] and includes:
-        globs = ["".join([ACTIVE.get(c, c) for c in one.rpartition("/")[2]]) for one in includes if one[:1] != "!" and "{" not in one]
+        globs = [one.rpartition("/")[2].translate(GLOB_MARKS) for one in includes if one[:1] != "!" and "{" not in one]
         files = [one for one in files if any(glob_fits(glob, one.rpartition("/")[2]) for glob in globs)] if len(globs) == len(includes) else files
     if files is not None and len(files) <= MOST_ENTRIES and matches_fit(files, query, regex and bool(REGEXES & set(query)), folded):
         return None
@@ -2344,7 +2340,7 @@ def evaluation_kind(parts, inside, spot, world):
 def fits_path(pattern, parts, spot, world):
     """A pattern of "evaluation_paths": * stands for any text, ? for one character, [ab] for one of a set. Without a slash it fits the name of
     any file or folder; with one, a path from the workspace on, or from / or ~. What lies in a folder that fits is meant as well."""
-    text = "".join([{"*": ANY, "?": ONE, "[": SET if "]" in pattern else c}.get(c, c) for c in pattern.lower().rstrip("/").replace("**/", "*")])[:1000]
+    text = pattern.lower().rstrip("/").replace("**/", "*")[:1000].translate({42: ANY, 63: ONE, 91: SET if "]" in pattern else "["})
     text = world.home.lower() + text[1:] if text[:2] == "~/" else text[2:] if text[:2] == "./" else text
     whole = spot.lower() if text[:1] == "/" else "/".join(parts)
     return any(glob_fits(text, part) for part in parts) if "/" not in text else glob_fits(text, whole) or glob_fits(text + "/" + ANY, whole)
