@@ -768,7 +768,7 @@ class Reader:
             if len(command.stdin) < waiting:
                 command.stdin.append(raw)
                 for reader in (command, command.sink):
-                    if reader and reader.name in SHELLS and all(w[:1] == "-" for w in reader.words[1:]):
+                    if reader and reader.name in SHELLS and not script_file(reader.words):
                         self.text(raw, state.scope.inner(reader))
                 return
             state.begin += 1
@@ -969,6 +969,12 @@ def unquoted(parts):
     return "".join(p[1] if p[0] in ("text", "bare") else ANY for p in parts)
 
 
+def script_file(words):
+    """Where the first word of a shell's argv stands that is neither an option nor the value of -o or +O; 0: it reads its input."""
+    return next((i for i in range(1, len(words)) if words[i][:1] not in ("-", "+")
+                 and not (words[i - 1][:1] in ("-", "+") and words[i - 1][-1:] in ("o", "O"))), 0)
+
+
 POWERSHELL_VALUED = ("-executionpolicy", "-ep", "-ex", "-version")
 
 
@@ -980,12 +986,11 @@ def shell_script(command):
     if name in ("eval", "trap"):
         return " ".join(words[1:] if name == "eval" else words[1:2]), command.shell
     if name in SHELLS or name in ("su", "script"):
-        for i, word in enumerate(words[1:], 1):
+        file = script_file(words) if name in SHELLS else 0
+        for i, word in enumerate(words[1:file or None], 1):
             if word[:1] == "-" and word[:2] != "--" and word.endswith("c") and i + 1 < len(words):
                 return words[i + 1], "sh"
-            if word[:1] not in ("-", "+") and name in SHELLS:
-                return None
-        return (command.stdin[0], "sh") if command.stdin else None
+        return (command.stdin[0], "sh") if command.stdin and not file else None
     if name in ("cmd", "powershell", "pwsh"):
         for i, word in enumerate(words[1:], 1):
             if word.lower() in (("/c", "/k", "//c") if name == "cmd" else ("-command", "-c", "/c")):
