@@ -981,8 +981,8 @@ POWERSHELL_VALUED = ("-executionpolicy", "-ep", "-ex", "-version")
 def shell_script(command):
     """(text, shell) that sh -c, eval, cmd /c or powershell -Command would run, or None."""
     words, name = command.words, command.name
-    if len(words) == 1 and command.outer and " " in words[0]:  # watch "a b", rtk run "a b"
-        return words[0], "sh"
+    if command.outer and (len(words) == 1 and " " in words[0] or len(words) == 2 and words[0] == "-c"):  # watch "a b", flock lock -c "a b"
+        return words[-1], "sh"
     if name in ("eval", "trap"):
         return " ".join(words[1:] if name == "eval" else words[1:2]), command.shell
     if name in SHELLS or name in ("su", "script"):
@@ -1923,8 +1923,8 @@ CODE_BREAKS = frozenset("\n ; : = { } with await return if for const let var my 
 def written_paths(command, source=None):
     """[(path word, how)]: the files that a Command changes, as far as static reading shows; words may hold ANY, STAR, ONE, SET. What comes through
     a pipe (xargs; source: the Command that feeds a `while read`) is replaced by the paths that the commands before the pipe name."""
-    found = [(word, "writes") for op, word in command.redirects if ">" in op and (op[-1] != "&" or word.strip("0123456789-"))]
     name = command.name
+    found = [(word, "writes") for op, word in command.redirects if ">" in op and name != "[[" and (op[-1] != "&" or word.strip("0123456789-"))]
     if name in WRITERS:
         found += table_writes(command, *WRITERS[name])
     elif name in SPECIAL_WRITERS:
