@@ -2203,7 +2203,7 @@ def code_call(where, owner, values, command):
         if arrows:
             values, where = [values[arrows[0]].lstrip("+<> ")] + values[arrows[0] + 1:], "0"
             values = values[1:] if not values[0] else values
-    return [(path, "writes") for path in [owner] * ("." in where) + [values[int(c)] for c in where if c.isdigit() and int(c) < len(values)] if path]
+    return [(path, "writes") for path in [owner] * ("." in where) + [values[int(c)] for c in where if c in "0123456789" and int(c) < len(values)] if path]
 
 
 WRITE_VERBS = ("write", "edit", "create", "move", "delete", "remove", "append", "replace", "str_replace", "patch", "insert", "update")
@@ -3711,7 +3711,7 @@ def is_viewer(segment):
     """Whether a pipe only leads into `cat`, or `head` or `tail` of five lines and more, at its end."""
     words = [raw for _, raw, _, _ in segment.items] if segment and segment.end not in ("|", "|&") else []
     count = "".join(words[1:]).lstrip("-n")
-    return words == ["cat"] or words[:1] in (["head"], ["tail"]) and (len(words) == 1 or count.isdigit() and int(count) > 4)
+    return words == ["cat"] or words[:1] in (["head"], ["tail"]) and (len(words) == 1 or count.isdecimal() and int(count[:9]) > 4)
 
 
 def is_asking(words, head):

@@ -57,6 +57,11 @@ def test_the_work_is_bounded_whatever_comes(piece, monkeypatch):
     assert sum(len(word) for command in commands for word in command.words) < 100_000_000
 
 
+@pytest.mark.parametrize("text", ["echo $(seq \u00b2)", "echo {\u00b2..3}", "for i in $(seq " + "9" * 5000 + "); do ls; done", "sleep \u00b2", "head -\u00b2 x"])
+def test_digits_that_are_no_numbers(text):
+    agy_hook.read_commands(text, "/w", "/home/dev", {})
+
+
 def test_what_could_not_be_read_is_handed_back():
     commands, unread = agy_hook.read_commands("ls;" * 5000 + "cat secret", "/w", "/home/dev", {})
     assert commands and "cat secret" in unread
