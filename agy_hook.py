@@ -2632,7 +2632,7 @@ def weigh(ledger, now, call, covers, free):
         return None
     ledger["strikes"] += not due
     if ledger["strikes"] >= MOST_STRIKES:
-        ledger["pending"].append([call.step, call.tool, checksum(call)])
+        ledger["pending"].append([call.step, call.tool, digest(write_json(call.args))])
     return max(left, 0), ledger["strikes"], need
 
 
@@ -2673,17 +2673,12 @@ def approve(ledger, call, now):
 
 
 def is_about(entry, call):
-    """Whether a pending entry [step, tool, checksum] is about this call."""
+    """Whether a pending entry [step, tool, digest of the arguments] is about this call."""
     if call.tool and call.tool != entry[1]:
         return False
     if isinstance(call.step, int) and entry[0] is not None:
         return call.step == entry[0]
-    return bool(call.tool) and checksum(call) == entry[2]
-
-
-def checksum(call):
-    from zlib import crc32
-    return crc32(write_json(call.args).encode())
+    return bool(call.tool) and digest(write_json(call.args)) == entry[2]
 
 
 def in_ledger(world, conversation, rule):
@@ -2710,7 +2705,8 @@ def in_ledger(world, conversation, rule):
 
 def read_ledger(data, now):
     """A ledger's bytes as {"checks", "last_check" (epoch seconds), "strikes", "free": numbers of finished tasks whose free status call is used,
-    "pending": [[step, tool, checksum]] of checks that the user was asked about}. What is broken, foreign or dated in the future counts as none."""
+    "pending": [[step, tool, digest of the arguments]] of checks that the user was asked about}. What is broken, foreign or dated in
+    the future counts as none."""
     try:
         value = parse_json(data.decode("utf-8-sig")) if data else {}
     except (ValueError, RecursionError):
@@ -2729,14 +2725,12 @@ def sweep(folder, written):
     """At most once a day: removes ledgers untouched for 30 days, and their locks. The time is that of the ledger just written, so that a clock
     that stands wrong removes nothing in use."""
     marker, now = folder + "/.swept", posix.stat(f"{folder}/{written}").st_mtime
-    try:
-        if abs(now - posix.stat(marker).st_mtime) < 86400:
-            return
-    except OSError:
-        posix.close(posix.open(marker, posix.O_CREAT | posix.O_WRONLY, 0o600))
+    if file_kind(marker) and abs(now - posix.stat(marker).st_mtime) < 86400:
+        return
+    posix.close(posix.open(marker, posix.O_CREAT | posix.O_WRONLY | getattr(posix, "O_NOFOLLOW", 0), 0o600))  # OSError where it is a planted link
     posix.utime(marker, (now, now))
-    names = posix.listdir(folder)[:4000]
-    old = [name for name in names if ".json" in name and now - posix.lstat(f"{folder}/{name}").st_mtime > 30 * 86400]
+    names = set(posix.listdir(folder)[:4000])
+    old = {name for name in names if ".json" in name and now - posix.lstat(f"{folder}/{name}").st_mtime > 30 * 86400}
     for name in old:  # the lock of a ledger in use is as old as the conversation, and must stay
         if not name.endswith(".lock") or name[:-5] in old or name[:-5] not in names:
             posix.unlink(f"{folder}/{name}")
@@ -2769,14 +2763,9 @@ def task_number(value, conversation=None):
 
 def as_seconds(value):
     """A number, or one in a string ("10", "10 s", "2m"), in seconds; None of anything else."""
-    try:
-        number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-    except OverflowError:
-        return None
-    text = value.strip(" \"'").lower() if isinstance(value, str) else ""
+    text = str(value).strip(" \"'").lower() if isinstance(value, (str, int, float)) else ""
     digits = text.rstrip(" acdehimnorstuy")  # s, sec, seconds, minutes, hours
-    number = seconds(digits.rstrip() + text[len(digits):].strip()[:1]) if text else number
-    return number if number == number else None
+    return seconds(digits.rstrip() + text[len(digits):].strip()[:1])
 
 
 def check_of(call):
@@ -2792,8 +2781,7 @@ def check_of(call):
         spans = [s for s in (as_seconds(args.get("DurationSeconds")), cron_gap(args.get("CronExpression"))) if s is not None]
         watches = names_task(args.get("TimerCondition")) or speaks_of_polling(args.get("Prompt"))
         return (f"{min(spans):g} s is too short", min(spans), None) if spans and watches else None
-    daemon = any(str(args.get(key)).lower() == "true" for key in ("IsDaemon", "RunPersistent"))
-    what = "" if daemon else foreground_wait(call.commands)
+    what = "" if is_daemon(call) else foreground_wait(call.commands)
     return (what, None, None) if what else None
 
 
@@ -3035,14 +3023,15 @@ def run_guards(call, world, guards=None):
 
 
 # ---- Rewriting ------------------------------------------------------------------------------------------------------------------------
-# What became of a command. decision: Decision or None; refused: why rtk's answer is not used, or ""; fresh: (key, code, text) for the cache.
-Rewriting = record("Rewriting", "decision refused fresh")
-LEFT_ALONE = Rewriting(None, "", None)
+# What one event led to. decision: Decision, or None for no objection; refused: why rtk's answer is not used, or ""; fresh: (key, code, text) for
+# the cache, or None; fault: what went wrong, or "".
+Outcome = record("Outcome", "decision refused fresh fault")
+NO_OBJECTION = Outcome(None, "", None, "")
 WAIT_MS = 10000  # the host's ceiling (host.md §4)
 RTK_SECONDS, RTK_BYTES = 1.5, 1 << 20
 LONGEST_ARGUMENT = 131071  # bytes, Linux; more cannot be handed to a process (rtk.md §1)
 CACHE_ENTRIES, CACHE_TEXT, CACHE_HEAD, CACHE_TAIL = 500, 4096, b'{"version": 1, "entries": [\n', b"\n]}\n"
-CACHE_CODES = (b'0, "', b'1, "', b'3, "')
+CACHE_CODES = (b'", 0, "', b'", 1, "', b'", 3, "')
 RTK_FOLDERS = ("~/.local/bin", "~/.cargo/bin", "/opt/homebrew/bin", "/usr/local/bin", "/home/linuxbrew/.linuxbrew/bin", "~/.gemini/antigravity/bin")
 RTK_CONFIGS = ("~/.config/rtk/config.toml", "~/Library/Application Support/rtk/config.toml")
 RTK_VARIABLES = ("RTK_", "CLAUDE_", "GIT_", "XDG_", "APPDATA", "HOME", "PATH", "USERPROFILE")
@@ -3054,38 +3043,32 @@ SECRET_STARTS = ("ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "sk-", "sk_liv
 
 
 def rewrite(call, world):
-    """What rtk makes of a run_command call, as a Rewriting. Asks the cache, else `rtk rewrite -- COMMAND` once (exit codes: rtk.md §1)."""
-    command = call.args.get("CommandLine")
-    if not isinstance(command, str) or not command.strip() or not 0 < encoded_size(command) <= LONGEST_ARGUMENT or "\0" in command:
-        return LEFT_ALONE
-    rtk, word = find_rtk(world)
-    if not rtk or is_rtk(command, word):
-        return LEFT_ALONE
-    folder = call.cwd or world.home
-    if folder[:1] != "/" and folder[1:2] != ":":  # against what it is meant is not known
-        return LEFT_ALONE
+    """The Outcome of a run_command call that no guard objects to. Asks the cache, else `rtk rewrite -- COMMAND` once (exit codes: rtk.md §1)."""
+    command, folder = as_text(call.args.get("CommandLine")), call.cwd or world.home
+    rtk, word = find_rtk(world) if is_askable(command) else ("", "")
+    if not word or is_rtk(command, word) or not is_rooted(folder):
+        return NO_OBJECTION
     try:
-        back = enter_folder(folder)
+        back = posix.getcwd()
+        posix.chdir(folder)  # rtk reads its rules from where it runs, symlinks resolved
     except (OSError, ValueError):  # the command would not start there either
-        return LEFT_ALONE
+        return NO_OBJECTION
     try:
-        secret = holds_secret(command)
-        key = "" if secret else cache_key(command, rtk, posix.getcwd(), world)
+        key = "" if holds_secret(command) else cache_key(command, rtk, posix.getcwd(), world)
         found = cached_answer(key, world) if key else None
         code, text = found or ask_rtk(rtk, command, world.env)
         fresh = (key, code, text) if key and not found and code in (0, 1, 3) and len(text) <= CACHE_TEXT else None
-        decision, refused = judge_answer(call, code, text, word, world)
-        return Rewriting(decision, refused, fresh)
+        return Outcome(*judge_answer(call, code, text, word, world), fresh, "")
     finally:
         posix.chdir(back)
 
 
-def encoded_size(text):
-    """Bytes in UTF-8; 0 where it holds a lone surrogate, which rtk panics on and the host would not hand on unchanged."""
+def is_askable(command):
+    """Whether rtk can be asked about it. It panics on a lone surrogate, which the host would not hand on unchanged either."""
     try:
-        return len(text.encode())
+        return bool(command.strip()) and "\0" not in command and len(command.encode()) <= LONGEST_ARGUMENT
     except UnicodeEncodeError:
-        return 0
+        return False
 
 
 def is_rtk(command, word):
@@ -3095,13 +3078,6 @@ def is_rtk(command, word):
         return False
     quote = first[0] if first[0] in "'\"" else None
     return first.startswith(word + " ") or program(first[1:].split(quote)[0] if quote else first.split(None, 1)[0]) == "rtk"
-
-
-def enter_folder(folder):
-    """Makes `folder` the current one and returns the one to go back to. rtk reads its rules from where it runs, symlinks resolved."""
-    back = posix.getcwd()
-    posix.chdir(folder)
-    return back
 
 
 def judge_answer(call, code, text, word, world):
@@ -3117,9 +3093,13 @@ def judge_answer(call, code, text, word, world):
     if refused or text == command:
         return None, refused
     overwrite = {"CommandLine": text}
-    if not (is_set(call.args.get("IsDaemon")) or is_set(call.args.get("RunPersistent")) or number(call.args.get("WaitMsBeforeAsync")) >= WAIT_MS):
+    if not is_daemon(call) and number(call.args.get("WaitMsBeforeAsync")) < WAIT_MS:
         overwrite["WaitMsBeforeAsync"] = WAIT_MS
     return Decision("allow", "", overwrite, "rewrite"), ""
+
+
+def is_daemon(call):
+    return is_set(call.args.get("IsDaemon")) or is_set(call.args.get("RunPersistent"))
 
 
 def is_set(value):
@@ -3137,38 +3117,36 @@ def find_rtk(world):
     """(absolute path, the word to write into a command) or ("", ""): configuration, PATH, the usual places. It is not started for that."""
     windows = sys.platform == "win32"
     name, separator = ("rtk.exe", ";") if windows else ("rtk", ":")
-    told = expand_home(world.config.get("rtk", ""), world)
-    if told and is_program(told):
+    told = tool_path(world.config.get("rtk"), None, world.home)
+    if is_program(told):
         return told, quote_program(told, windows)
     for folder in world.env.get("PATH", "").split(separator):
         if is_program(folder + "/" + name):
             return folder + "/" + name, "rtk"
     for folder in RTK_FOLDERS:
-        path = expand_home(folder, world) + "/" + name
+        path = tool_path(folder, None, world.home) + "/" + name
         if is_program(path):
             return path, quote_program(path, windows)
     return "", ""
 
 
-def expand_home(path, world):
-    return world.home + path[1:] if path == "~" or path.startswith("~/") else path
+def is_rooted(path):
+    return path[:1] == "/" or path[1:2] == ":"
 
 
 def is_program(path):
     """Whether an absolute path is a file that may be run. A relative entry of PATH means another file in every folder: never rtk."""
-    if path[:1] != "/" and path[1:2] != ":":
-        return False
     try:
-        return posix.stat(path).st_mode & 0o170000 == 0o100000 and posix.access(path, posix.X_OK)
+        return is_rooted(path) and posix.stat(path).st_mode & 0o170000 == 0o100000 and posix.access(path, posix.X_OK)
     except (OSError, ValueError):
         return False
 
 
 def quote_program(path, windows):
     """A path as one shell word. cmd and PowerShell quote differently: there only what needs no quotes is usable."""
-    if all(c.isalnum() or c in "/._-+:\\" if windows else c.isascii() and (c.isalnum() or c in "/._-+") for c in path):
-        return path
-    return "" if windows else "'" + path.replace("'", "'\\''") + "'"
+    if windows:
+        return path if all(c.isalnum() or c in "/._-+:\\" for c in path) else ""
+    return quote_shell(path)
 
 
 def ask_rtk(rtk, command, env):
@@ -3269,11 +3247,7 @@ def is_given(low, name):
 
 
 def has_url_login(low):
-    for part in low.split("://")[1:]:
-        authority = part.replace("?", "/").replace(" ", "/").split("/", 1)[0]
-        if "@" in authority:
-            return True
-    return False
+    return any("@" in part.replace("?", "/").replace(" ", "/").partition("/")[0] for part in low.split("://")[1:])
 
 
 def has_key(text):
@@ -3302,25 +3276,20 @@ def cache_key(command, rtk, folder, world):
     """A digest of all that rtk's answer depends on (rtk.md §1): the command, rtk itself, its configuration, the permission rules of every
     folder upward (the git top level is one of them) and of the home folder, variables; a PHP project's composer.json, which it also reads."""
     env = world.env
-    settings = [world.home + "/.claude", env.get("CLAUDE_CONFIG_DIR", ""), env.get("GIT_WORK_TREE", "") + "/.claude"]
-    path = folder.rstrip("/")
-    while True:
-        settings.append(path + "/.claude")
-        if "/" not in path:
-            break
-        path = path.rsplit("/", 1)[0]
+    names = folder.rstrip("/").split("/")
+    upward = ["/".join(names[:n]) + "/.claude" for n in range(len(names), 0, -1)]
     files = [rtk, folder + "/composer.json", *rtk_configs(world)]
-    for place in settings:
+    for place in [world.home + "/.claude", env.get("CLAUDE_CONFIG_DIR", ""), env.get("GIT_WORK_TREE", "") + "/.claude", *upward]:
         if file_stamp(place):  # one look instead of two at the many folders that have none
             files += place + "/settings.json", place + "/settings.local.json"
     parts = [f"{name}={value}" for name, value in sorted(env.items()) if name.startswith(RTK_VARIABLES)]
-    return digest("\0".join([command, *parts, *[name + file_stamp(name) for name in files if file_stamp(name)]]))
+    return digest("\0".join([command, *parts, *[name + stamp for name in files if (stamp := file_stamp(name))]]))
 
 
 def rtk_configs(world):
     """Where rtk may look for its config.toml."""
     below = [folder for folder in (world.env.get("XDG_CONFIG_HOME"), world.env.get("APPDATA")) if folder]
-    return [expand_home(name, world) for name in RTK_CONFIGS] + [folder + "/rtk/config.toml" for folder in below]
+    return [tool_path(name, None, world.home) for name in RTK_CONFIGS] + [folder + "/rtk/config.toml" for folder in below]
 
 
 def file_stamp(path):
@@ -3362,7 +3331,7 @@ def cache_lines(data):
     if not data or not data.startswith(CACHE_HEAD) or not data.endswith(CACHE_TAIL) or not data.isascii():
         return []
     lines = data[len(CACHE_HEAD):-len(CACHE_TAIL)].split(b",\n")
-    return [line for line in lines if line[:2] == b'["' and line[34:38] == b'", ' + line[37:38] and line[37:41] in CACHE_CODES and line[-2:] == b'"]']
+    return [line for line in lines if line[:2] == b'["' and line[34:41] in CACHE_CODES and line[-2:] == b'"]']
 
 
 # The rewrite check (rtk.md §2). An answer is used only if it is the command with rtk put before command words, or one of few equivalences;
@@ -3482,10 +3451,9 @@ class RewriteCheck:
         if not argv or shapes(rest) != shapes(kept):
             return "redirects"
         self.edits.append((after.items[at][3], 3, self.word))
-        names = [raw for _, raw in shapes(argv)]
-        same = names == [raw for _, raw in shapes(routed)]
+        names, others = ([raw for _, raw in shapes(items)] for items in (argv, routed))
         refused = self.veto([unquoted(item[2]) for item in argv], argv, before, following)
-        return refused or (self.plain(names) if same else self.route(argv, names, [raw for _, raw in shapes(routed)]))
+        return refused or (self.plain(names) if names == others else self.route(argv, names, others))
 
     def plain(self, names):
         """`rtk playwright` asks npx for what lies in node_modules, and `rtk npx next` builds, whatever was asked of next."""
@@ -3561,7 +3529,8 @@ class RewriteCheck:
             self.folder = absolute(values[0], self.folder) if len(values) == 1 and is_known(values[0]) and values[0] != "-" else None
         self.folder = None if name == "popd" else self.folder
         self.path = self.path or ("changed" if name in ("source", ".", "eval", "conda", "nvm", "pyenv", "asdf", "unset") else "")
-        self.shadowed |= name in ("alias", "function") or segment.end == "(" and len(argv) == 1 and following and (following.items, following.end) == ([], ")")
+        defines = segment.end == "(" and len(argv) == 1 and following is not None and (following.items, following.end) == ([], ")")  # name ()
+        self.shadowed |= defines or name in ("alias", "function")
         self.cases |= name == "case"
         self.pipe = segment.end in ("|", "|&")
         if segment.end == "(":
@@ -3661,7 +3630,7 @@ class RewriteCheck:
         if not right or not files:
             return "options"
         values = [path for item in files for value in expand(item[2], self.scope()) for path in self.globbed(value)]
-        return next((refused for value in values for refused in [self.unreadable(value)] if refused), "")
+        return next(filter(None, map(self.unreadable, values)), "")
 
     def globbed(self, value):
         """What a glob in the last part of a path may mean: every name in the folder with its beginning and end; at most MOST_WORDS."""
@@ -3708,10 +3677,9 @@ def is_routed(old, new):
     name, args = old[0], old[1:]
     if name == "eslint":
         return new == ["lint", *args] and bool(args) and (args[0][0] == "-" or "/" in args[0] or "." in args[0])
-    dropped = {"next": "build", "vitest": "run"}.get(name)
-    if name == "next" and args[:1] != ["build"]:
-        return False
-    return new == [name, *(args[1:] if dropped and args[:1] == [dropped] else args)]
+    if name == "next":
+        return args[:1] == ["build"] and new == [name, *args[1:]]
+    return new == [name, *(args[1:] if name == "vitest" and args[:1] == ["run"] else args)]
 
 
 def is_viewer(segment):
@@ -3732,8 +3700,6 @@ def is_asking(words, head):
 
 
 # ---- The edge -------------------------------------------------------------------------------------------------------------------------
-# What one event led to. decision: Decision or None for no objection; refused and fresh as in Rewriting; fault: what was wrong with it, or "".
-Outcome = record("Outcome", "decision refused fresh fault")
 SECONDS = 2.0  # after which the answer is neutral, whatever hangs
 LOG_BYTES = 1 << 20
 UNQUOTED = ("Action", "TaskId")  # enums that models send with JSON quotes inside the string (host.md §4)
@@ -3770,12 +3736,11 @@ def pre_tool_use(call, world):
     if verdict and verdict.decision != "allow" or call.tool != "run_command" or "rewrite" in switched_off(world):
         return Outcome(verdict, "", None, "")
     try:
-        return Outcome(*rewrite(call, world), "")
+        return rewrite(call, world)
     except Exception as error:  # the command runs as it is
         return Outcome(None, "", None, f"rewriting failed: {type(error).__name__}: {error}"[:200])
 
 
-NO_OBJECTION = Outcome(None, "", None, "")
 EVENTS = {"PreToolUse": pre_tool_use, "PostToolUse": post_tool_use}  # name -> function(call, world) -> Outcome or None; others: {}
 
 
@@ -3846,13 +3811,13 @@ def turn_over(path, older):
 
 
 def remember(call, outcome, world):
-    """What is written after the answer is out: the cache and the log. Neither changes a decision, whatever fails."""
-    line = log_line(call, outcome, world.now)
-    for write, what in ((store_answer, outcome.fresh), (append_log, line)):
+    """What is written after the answer is out: the cache and the log. Whatever fails (a full disk, a planted link, a lock not had), the exit code
+    stays 0: another would deny the call all the same."""
+    for write, what in ((store_answer, outcome.fresh), (append_log, log_line(call, outcome, world.now))):
         try:
             if what:
                 write(what, world)
-        except OSError:  # a full disk, no folder, a planted link, a lock not had
+        except Exception:
             pass
 
 
@@ -3861,7 +3826,7 @@ def read_all(handle):
     parts = []
     try:
         while not parts or parts[-1]:
-            parts.append(posix.read(handle, 1 << 20))
+            parts.append(posix.read(handle, 1 << 16))
     except OSError:
         pass
     return b"".join(parts)
@@ -3922,7 +3887,7 @@ def main(argv=None):
     event = words[0] if words else "PreToolUse"
     if event == "--version":
         say(__version__.encode())
-    elif event in ("--help", "-h") or not words and is_terminal(0):
+    elif event in ("--help", "-h") or not words and posix.isatty(0):
         say(__doc__.strip().encode("ascii", "replace"))
     else:
         handle(event)
@@ -3930,13 +3895,6 @@ def main(argv=None):
         # Started by the host, nothing is buffered or open: leaving the interpreter's own clearing up out saves a tenth of a bare start.
         posix._exit(0)
     return 0
-
-
-def is_terminal(handle):
-    try:
-        return posix.isatty(handle)
-    except OSError:
-        return False
 
 
 if __name__ == "__main__":
