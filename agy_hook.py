@@ -2473,8 +2473,8 @@ def task_notice(logs_folder, number):
     start of this task was seen. Tails first; the whole files where these say nothing."""
     conversation = logs_folder.replace("\\", "/").rstrip("/").split("/")[-3:][0]
     for reach in (TAIL, FARTHEST):
-        found = [newest_notice(logs_folder + name, f"{conversation}/task-{number}", reach) for name in TRANSCRIPTS]
-        found = [(row["created_at"] if isinstance(row.get("created_at"), str) else "", PROGRESS.index(state)) for state, row in filter(None, found)]
+        found = filter(None, [newest_notice(logs_folder + name, f"{conversation}/task-{number}", reach) for name in TRANSCRIPTS])
+        found = [(as_text(row.get("created_at")), PROGRESS.index(state)) for state, row in found]
         if found:  # either file may have lost lines or begun anew (transcript.md §3): the later notice is right
             return PROGRESS[max(found)[1]]
     return None
@@ -2787,14 +2787,13 @@ def check_of(call):
 
 def names_task(condition):
     words = "".join(c if c.isalnum() or c == "-" else " " for c in as_text(condition)[:4000].lower()).split()
-    return any(word[:5] == "task-" and word[5:].isdigit() for word in words)
+    return any(task_number(word) is not None for word in words)
 
 
 def speaks_of_polling(prompt):
     """Whether a timer's prompt speaks of checking a task, job, build and the like. Words are whole words (the latest is no test), and a reminder for
     the user is none."""
-    text = prompt[:4000].casefold() if isinstance(prompt, str) else ""
-    words = "".join(c if c.isalnum() else " " for c in text).split()
+    words = "".join(c if c.isalnum() else " " for c in as_text(prompt)[:4000].casefold()).split()
     for i, word in enumerate(words):
         behind = words[i + 1:i + 9]
         to_user = word in ("tell", "ask", "notify", "alert", "prompt", "reminder") and "user" in behind[:3]
@@ -2815,8 +2814,10 @@ def cron_gap(expression):
         return sum((as_seconds(part.partition("*")[0]) or 0) * int(part.partition("*")[2] or 0) for part in parts) or None
     if len(fields) == 1 and fields[0][0] == "@":
         return 3600 if fields[0] == "@hourly" else 86400
+    if len(fields) < 5:
+        return None
     try:
-        second, minute, hour = [cron_field(f, n) for f, n in zip(["0"][:len(fields) == 5] + fields, (60, 60, 24))] if len(fields) > 4 else ()
+        second, minute, hour = map(cron_field, ["0"] + fields if len(fields) == 5 else fields, (60, 60, 24))
     except ValueError:
         return None
     times = [h * 3600 + m * 60 + s for h in hour for m in minute for s in second]
@@ -3115,19 +3116,20 @@ def number(value):
 
 def find_rtk(world):
     """(absolute path, the word to write into a command) or ("", ""): configuration, PATH, the usual places. It is not started for that."""
-    windows = sys.platform == "win32"
-    name, separator = ("rtk.exe", ";") if windows else ("rtk", ":")
+    name = "rtk.exe" if sys.platform == "win32" else "rtk"
     told = tool_path(world.config.get("rtk"), None, world.home)
-    if is_program(told):
-        return told, quote_program(told, windows)
-    for folder in world.env.get("PATH", "").split(separator):
-        if is_program(folder + "/" + name):
-            return folder + "/" + name, "rtk"
-    for folder in RTK_FOLDERS:
-        path = tool_path(folder, None, world.home) + "/" + name
-        if is_program(path):
-            return path, quote_program(path, windows)
-    return "", ""
+    folder = "" if is_program(told) else folder_on_path(name, world)
+    if folder:
+        return folder + "/" + name, "rtk"
+    usual = [tool_path(folder, None, world.home) + "/" + name for folder in RTK_FOLDERS]
+    path = next(filter(is_program, [told, *usual]), "")
+    return path, quote_program(path)
+
+
+def folder_on_path(name, world):
+    """The folder on PATH in which a program is found first, or ""."""
+    separator = ";" if sys.platform == "win32" else ":"
+    return next((folder for folder in world.env.get("PATH", "").split(separator) if is_program(folder + "/" + name)), "")
 
 
 def is_rooted(path):
@@ -3142,9 +3144,9 @@ def is_program(path):
         return False
 
 
-def quote_program(path, windows):
-    """A path as one shell word. cmd and PowerShell quote differently: there only what needs no quotes is usable."""
-    if windows:
+def quote_program(path):
+    """A path as one shell word, "" of none. cmd and PowerShell quote differently: there only what needs no quotes is usable."""
+    if sys.platform == "win32" or not path:
         return path if all(c.isalnum() or c in "/._-+:\\" for c in path) else ""
     return quote_shell(path)
 
@@ -3446,8 +3448,8 @@ class RewriteCheck:
             return "words"
         refused = self.prefix(before.items[:at])
         (argv, rest), (routed, kept) = split_redirects(before.items[at:]), split_redirects(after.items[at + 1:])
-        if refused or self.path == "lost" and self.word == "rtk":
-            return refused or "path-lost"
+        if refused:
+            return refused
         if not argv or shapes(rest) != shapes(kept):
             return "redirects"
         self.edits.append((after.items[at][3], 3, self.word))
@@ -3457,7 +3459,7 @@ class RewriteCheck:
 
     def plain(self, names):
         """`rtk playwright` asks npx for what lies in node_modules, and `rtk npx next` builds, whatever was asked of next."""
-        other = names[0] == "playwright" and not self.local_program("playwright") and self.folder_of("playwright")
+        other = names[0] == "playwright" and not self.local_program("playwright") and folder_on_path("playwright", self.world)
         return "other-program" if other or names[0] == "npx" and len(names) > 1 and names[1] in NPX_ROUTES else ""
 
     def script(self, old, new, at):
@@ -3471,10 +3473,10 @@ class RewriteCheck:
         if refused or any(c in text for c in unsafe):
             return refused or "quoted"
         self.edits.append((new[at][3], len(after), quote + text + quote))
-        return self.prefix(old[:at - 2]) or ("path-lost" if self.path == "lost" and self.word == "rtk" else "")
+        return self.prefix(old[:at - 2])
 
     def prefix(self, items):
-        """Whether only assignments, keywords and known wrappers stand before the command word: "" or a kind of refusal."""
+        """Whether only assignments, keywords and known wrappers stand before the command word, and rtk is found there: "" or a kind of refusal."""
         i = 0
         while i < len(items):
             kind, raw = items[i][:2]
@@ -3489,9 +3491,11 @@ class RewriteCheck:
                 i = self.wrapper(key, items, i + 1 + (key != raw))
             elif raw in OPENERS and raw != "for":
                 i += 1
+            elif self.transparent(items):
+                i = len(items)
             else:
-                return "" if self.transparent(items) else "inside"
-        return "" if i == len(items) else "wrapper"
+                return "inside"
+        return "wrapper" if i != len(items) else "path-lost" if self.path == "lost" and self.word == "rtk" else ""
 
     def wrapper(self, key, items, i):
         """The position behind a wrapper's own words, or one that is out of range where it takes away what rtk needs."""
@@ -3511,6 +3515,10 @@ class RewriteCheck:
         data = b"".join(read_file(path, 1 << 20) or b"" for path in rtk_configs(self.world))
         return any((quote + words + quote).encode("utf-8", "replace") in data for quote in "'\"")
 
+    def located(self, value):
+        """The absolute path that a word's value names, or None where that is not known."""
+        return absolute(value, self.folder) if is_known(value) else None
+
     def scope(self):
         return Scope(self.folder, self.world.home, self.variables)
 
@@ -3526,7 +3534,7 @@ class RewriteCheck:
         name = names[0] if names else ""
         if name in ("cd", "pushd", "chdir"):
             values = expand(argv[-1][2], self.scope()) if len(argv) == 2 else [ANY]
-            self.folder = absolute(values[0], self.folder) if len(values) == 1 and is_known(values[0]) and values[0] != "-" else None
+            self.folder = self.located(values[0]) if len(values) == 1 and values[0] != "-" else None
         self.folder = None if name == "popd" else self.folder
         self.path = self.path or ("changed" if name in ("source", ".", "eval", "conda", "nvm", "pyenv", "asdf", "unset") else "")
         defines = segment.end == "(" and len(argv) == 1 and following is not None and (following.items, following.end) == ([], ")")  # name ()
@@ -3563,7 +3571,7 @@ class RewriteCheck:
             if name == "find" and raw[:1] in ("-", "(", "!", "\\"):
                 break
             for value in expand(parts, self.scope()):
-                path = absolute(value, self.folder) if is_known(value) else None
+                path = self.located(value)
                 kind = file_kind(path) if path else ""
                 if name == "find" and not careless and (not kind if path else judged):
                     return "missing-start"
@@ -3583,7 +3591,8 @@ class RewriteCheck:
         if old[0] in NPX_ROUTES:
             return "" if is_routed(old, new) else "other-program"
         if old[0] in ("python", "python3") and old[1:2] == ["-m"] and old[2:] == new and new[0] in ("pytest", "mypy"):
-            same = not self.path and self.folder_of(old[0]) and self.folder_of(old[0]) == self.folder_of(new[0])
+            beside = not self.path and folder_on_path(old[0], self.world)
+            same = beside and beside == folder_on_path(new[0], self.world)
             return "" if same and not (new[0] == "pytest" and self.has_modules()) else "other-program"
         return "other-program"
 
@@ -3599,7 +3608,7 @@ class RewriteCheck:
     def packaged(self, old, new):
         """npx X: what lies in node_modules goes first, while rtk takes what PATH has, and installs nothing but tsc."""
         name = old[0]
-        local, found = self.local_program(name), self.folder_of(name)
+        local, found = self.local_program(name), folder_on_path(name, self.world)
         if found and local and real_path(found + "/" + name, {}) != real_path(local, {}):
             return "other-program"
         if not local and (name == "playwright" or not found and name != "tsc"):
@@ -3613,10 +3622,6 @@ class RewriteCheck:
                 return f"{path}/node_modules/.bin/{name}"
             path = path.rpartition("/")[0]
         return ""
-
-    def folder_of(self, name):
-        """The folder on PATH in which a program is found first, or ""."""
-        return next((f for f in self.world.env.get("PATH", "").split(":") if is_program(f + "/" + name)), "")
 
     def reading(self, argv, old, new):
         """cat, head and tail become rtk read, which fails on what is not UTF-8."""
@@ -3646,7 +3651,7 @@ class RewriteCheck:
         return found if len(found) <= MOST_WORDS else [value]
 
     def unreadable(self, value):
-        path = absolute(value, self.folder) if is_known(value) else None
+        path = self.located(value)
         if path is None or path.startswith(("/dev/", "/proc/")):
             return "unknown-file"
         kind = file_kind(path)
@@ -3706,9 +3711,7 @@ UNQUOTED = ("Action", "TaskId")  # enums that models send with JSON quotes insid
 
 
 def make_call(payload, world):
-    """The Call in a PreToolUse or PostToolUse payload (host.md §2), whatever is missing or of a wrong type in it; None where it is no object."""
-    if not isinstance(payload, dict):
-        return None
+    """The Call in a PreToolUse or PostToolUse payload (host.md §2), an object, whatever is missing or of a wrong type in it."""
     call = payload.get("toolCall")
     call = call if isinstance(call, dict) else {}
     given = call.get("args")
@@ -3746,15 +3749,16 @@ EVENTS = {"PreToolUse": pre_tool_use, "PostToolUse": post_tool_use}  # name -> f
 
 def decide(event, data, world):
     """(Call or None, Outcome) of one event. data: the bytes of stdin. Never raises."""
+    doing = "unreadable payload"
     try:
-        call = make_call(parse_json((data[3:] if data[:3] == b"\xef\xbb\xbf" else data).decode("utf-8", "surrogateescape")), world)
-        if call is None:
-            return None, Outcome(None, "", None, "unreadable payload: not an object")
+        payload = parse_json((data[3:] if data[:3] == b"\xef\xbb\xbf" else data).decode("utf-8", "surrogateescape"))
+        if not isinstance(payload, dict):
+            raise ValueError("not an object")
+        doing = event + " failed"
+        call = make_call(payload, world)
         return call, EVENTS[event](call, world) or NO_OBJECTION
-    except (ValueError, RecursionError) as error:
-        return None, Outcome(None, "", None, f"unreadable payload: {error}"[:200])
     except Exception as error:
-        return None, Outcome(None, "", None, f"{event} failed: {type(error).__name__}: {error}"[:200])
+        return None, Outcome(None, "", None, f"{doing}: {type(error).__name__}: {error}"[:200])
 
 
 def render(event, decision, world):
