@@ -3278,7 +3278,7 @@ def cache_key(command, rtk, folder, world):
     """A digest of all that rtk's answer depends on (rtk.md §1): the command, rtk itself, its configuration, the permission rules of every
     folder upward (the git top level is one of them) and of the home folder, variables; a PHP project's composer.json, which it also reads."""
     env = world.env
-    names = folder.rstrip("/").split("/")
+    names = (folder.replace("\\", "/") if sys.platform == "win32" else folder).rstrip("/").split("/")
     upward = ["/".join(names[:n]) + "/.claude" for n in range(len(names), 0, -1)]
     files = [rtk, folder + "/composer.json", *rtk_configs(world)]
     for place in [world.home + "/.claude", env.get("CLAUDE_CONFIG_DIR", ""), env.get("GIT_WORK_TREE", "") + "/.claude", *upward]:
@@ -3487,6 +3487,7 @@ class RewriteCheck:
                 i += 1
                 if assigned_name(raw) == "PATH" and loses_path(raw) and self.word == "rtk":
                     return "path-lost"
+                self.path = self.path or ("changed" if assigned_name(raw) == "PATH" else "")
             elif key in SAFE_WRAPPERS:
                 i = self.wrapper(key, items, i + 1 + (key != raw))
             elif raw in OPENERS and raw != "for":
@@ -3495,17 +3496,20 @@ class RewriteCheck:
                 i = len(items)
             else:
                 return "inside"
-        return "wrapper" if i != len(items) else "path-lost" if self.path == "lost" and self.word == "rtk" else ""
+        if i != len(items):
+            return "wrapper"
+        return "path-lost" if self.path == "lost" and self.word == "rtk" else ""
 
     def wrapper(self, key, items, i):
         """The position behind a wrapper's own words, or one that is out of range where it takes away what rtk needs."""
         valued, positions = WRAPPERS[key]
-        self.path = "changed" if key == "uv run" else self.path
+        self.path = self.path or ("changed" if key == "uv run" else "")
         while i < len(items) and (items[i][1][:1] == "-" or key == "env" and assigned_name(items[i][1])):
             raw = items[i][1]
             unset = raw in ("-u", "--unset") and i + 1 < len(items) and items[i + 1][1] == "PATH"
             if key == "env" and (unset or raw in ("-", "-i", "-S") or raw[:3] in ("--i", "--s") or "PATH=" in raw + "=" and loses_path(raw)):
                 return len(items) + 1
+            self.path = self.path or ("changed" if assigned_name(raw) == "PATH" else "")
             i += 1 + (raw in valued.split())
         return i + positions
 
@@ -3530,7 +3534,7 @@ class RewriteCheck:
             self.variables.update({assigned_name(raw): [v.partition("=")[2] for v in expand(parts, self.scope())] for _, raw, parts, _ in argv})
         assigned = [raw for raw in names if assigned_name(raw) == "PATH"]
         if assigned and (len(assigned) == len(names) or names[0] in ("export", "declare", "typeset", "set")):
-            self.path = "lost" if loses_path(assigned[-1]) else "changed"
+            self.path = "lost" if self.path == "lost" or loses_path(assigned[-1]) else "changed"
         name = names[0] if names else ""
         if name in ("cd", "pushd", "chdir"):
             values = expand(argv[-1][2], self.scope()) if len(argv) == 2 else [ANY]
