@@ -2501,9 +2501,9 @@ def newest_notice(path, task, reach):
 def blocks_from_end(path, reach):
     """(bytes, offset of the first whole line) for blocks of the last `reach` bytes of a regular file, the last block first. Not mapped into memory:
     the host may cut the file at any time, and a mapped page that is gone ends the process. Not joined either: copies take longer than the search."""
+    if file_kind(path) != "file":
+        return
     try:
-        if posix.stat(path).st_mode & 0o170000 != 0o100000:
-            return
         with open(path, "rb", 0) as file:
             end, size = file.seek(0, 2), min(BLOCK, reach)
             floor = max(0, end - reach)
@@ -3123,7 +3123,7 @@ def find_rtk(world):
         return folder + "/" + name, "rtk"
     usual = [tool_path(folder, None, world.home) + "/" + name for folder in RTK_FOLDERS]
     path = next(filter(is_program, [told, *usual]), "")
-    return path, quote_program(path)
+    return path, path and quote_program(path)
 
 
 def folder_on_path(name, world):
@@ -3138,15 +3138,12 @@ def is_rooted(path):
 
 def is_program(path):
     """Whether an absolute path is a file that may be run. A relative entry of PATH means another file in every folder: never rtk."""
-    try:
-        return is_rooted(path) and posix.stat(path).st_mode & 0o170000 == 0o100000 and posix.access(path, posix.X_OK)
-    except (OSError, ValueError):
-        return False
+    return is_rooted(path) and file_kind(path) == "file" and posix.access(path, posix.X_OK)
 
 
 def quote_program(path):
-    """A path as one shell word, "" of none. cmd and PowerShell quote differently: there only what needs no quotes is usable."""
-    if sys.platform == "win32" or not path:
+    """A path as one shell word, or "". cmd and PowerShell quote differently: there only what needs no quotes is usable."""
+    if sys.platform == "win32":
         return path if all(c.isalnum() or c in "/._-+:\\" for c in path) else ""
     return quote_shell(path)
 
