@@ -2466,8 +2466,8 @@ def task_notice(logs_folder, number):
     start of this task was seen. Tails first; the whole files where these say nothing."""
     conversation = logs_folder.replace("\\", "/").rstrip("/").split("/")[-3:][0]
     for reach in (TAIL, FARTHEST):
-        found = [newest_notice(logs_folder + name, f"{conversation}/task-{number}", reach) for name in TRANSCRIPTS]
-        found = [(row["created_at"] if isinstance(row.get("created_at"), str) else "", PROGRESS.index(state)) for state, row in filter(None, found)]
+        found = filter(None, [newest_notice(logs_folder + name, f"{conversation}/task-{number}", reach) for name in TRANSCRIPTS])
+        found = [(as_text(row.get("created_at")), PROGRESS.index(state)) for state, row in found]
         if found:  # either file may have lost lines or begun anew (transcript.md §3): the later notice is right
             return PROGRESS[max(found)[1]]
     return None
@@ -2494,9 +2494,9 @@ def newest_notice(path, task, reach):
 def blocks_from_end(path, reach):
     """(bytes, offset of the first whole line) for blocks of the last `reach` bytes of a regular file, the last block first. Not mapped into memory:
     the host may cut the file at any time, and a mapped page that is gone ends the process. Not joined either: copies take longer than the search."""
+    if file_kind(path) != "file":
+        return
     try:
-        if posix.stat(path).st_mode & 0o170000 != 0o100000:
-            return
         with open(path, "rb", 0) as file:
             end, size = file.seek(0, 2), min(BLOCK, reach)
             floor = max(0, end - reach)
@@ -2625,7 +2625,7 @@ def weigh(ledger, now, call, covers, free):
         return None
     ledger["strikes"] += not due
     if ledger["strikes"] >= MOST_STRIKES:
-        ledger["pending"].append([call.step, call.tool, checksum(call)])
+        ledger["pending"].append([call.step, call.tool, digest(write_json(call.args))])
     return max(left, 0), ledger["strikes"], need
 
 
@@ -2666,17 +2666,12 @@ def approve(ledger, call, now):
 
 
 def is_about(entry, call):
-    """Whether a pending entry [step, tool, checksum] is about this call."""
+    """Whether a pending entry [step, tool, digest of the arguments] is about this call."""
     if call.tool and call.tool != entry[1]:
         return False
     if isinstance(call.step, int) and entry[0] is not None:
         return call.step == entry[0]
-    return bool(call.tool) and checksum(call) == entry[2]
-
-
-def checksum(call):
-    from zlib import crc32
-    return crc32(write_json(call.args).encode())
+    return bool(call.tool) and digest(write_json(call.args)) == entry[2]
 
 
 def in_ledger(world, conversation, rule):
@@ -2703,7 +2698,8 @@ def in_ledger(world, conversation, rule):
 
 def read_ledger(data, now):
     """A ledger's bytes as {"checks", "last_check" (epoch seconds), "strikes", "free": numbers of finished tasks whose free status call is used,
-    "pending": [[step, tool, checksum]] of checks that the user was asked about}. What is broken, foreign or dated in the future counts as none."""
+    "pending": [[step, tool, digest of the arguments]] of checks that the user was asked about}. What is broken, foreign or dated in
+    the future counts as none."""
     try:
         value = parse_json(data.decode("utf-8-sig")) if data else {}
     except (ValueError, RecursionError):
@@ -2722,14 +2718,12 @@ def sweep(folder, written):
     """At most once a day: removes ledgers untouched for 30 days, and their locks. The time is that of the ledger just written, so that a clock
     that stands wrong removes nothing in use."""
     marker, now = folder + "/.swept", posix.stat(f"{folder}/{written}").st_mtime
-    try:
-        if abs(now - posix.stat(marker).st_mtime) < 86400:
-            return
-    except OSError:
-        posix.close(posix.open(marker, posix.O_CREAT | posix.O_WRONLY, 0o600))
+    if file_kind(marker) and abs(now - posix.stat(marker).st_mtime) < 86400:
+        return
+    posix.close(posix.open(marker, posix.O_CREAT | posix.O_WRONLY | getattr(posix, "O_NOFOLLOW", 0), 0o600))  # OSError where it is a planted link
     posix.utime(marker, (now, now))
-    names = posix.listdir(folder)[:4000]
-    old = [name for name in names if ".json" in name and now - posix.lstat(f"{folder}/{name}").st_mtime > 30 * 86400]
+    names = set(posix.listdir(folder)[:4000])
+    old = {name for name in names if ".json" in name and now - posix.lstat(f"{folder}/{name}").st_mtime > 30 * 86400}
     for name in old:  # the lock of a ledger in use is as old as the conversation, and must stay
         if not name.endswith(".lock") or name[:-5] in old or name[:-5] not in names:
             posix.unlink(f"{folder}/{name}")
@@ -2762,14 +2756,9 @@ def task_number(value, conversation=None):
 
 def as_seconds(value):
     """A number, or one in a string ("10", "10 s", "2m"), in seconds; None of anything else."""
-    try:
-        number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-    except OverflowError:
-        return None
-    text = value.strip(" \"'").lower() if isinstance(value, str) else ""
+    text = str(value).strip(" \"'").lower() if isinstance(value, (str, int, float)) else ""
     digits = text.rstrip(" acdehimnorstuy")  # s, sec, seconds, minutes, hours
-    number = seconds(digits.rstrip() + text[len(digits):].strip()[:1]) if text else number
-    return number if number == number else None
+    return seconds(digits.rstrip() + text[len(digits):].strip()[:1])
 
 
 def check_of(call):
@@ -2785,21 +2774,19 @@ def check_of(call):
         spans = [s for s in (as_seconds(args.get("DurationSeconds")), cron_gap(args.get("CronExpression"))) if s is not None]
         watches = names_task(args.get("TimerCondition")) or speaks_of_polling(args.get("Prompt"))
         return (f"{min(spans):g} s is too short", min(spans), None) if spans and watches else None
-    daemon = any(str(args.get(key)).lower() == "true" for key in ("IsDaemon", "RunPersistent"))
-    what = "" if daemon else foreground_wait(call.commands)
+    what = "" if is_daemon(call) else foreground_wait(call.commands)
     return (what, None, None) if what else None
 
 
 def names_task(condition):
     words = "".join(c if c.isalnum() or c == "-" else " " for c in as_text(condition)[:4000].lower()).split()
-    return any(word[:5] == "task-" and word[5:].isdigit() for word in words)
+    return any(task_number(word) is not None for word in words)
 
 
 def speaks_of_polling(prompt):
     """Whether a timer's prompt speaks of checking a task, job, build and the like. Words are whole words (the latest is no test), and a reminder for
     the user is none."""
-    text = prompt[:4000].casefold() if isinstance(prompt, str) else ""
-    words = "".join(c if c.isalnum() else " " for c in text).split()
+    words = "".join(c if c.isalnum() else " " for c in as_text(prompt)[:4000].casefold()).split()
     for i, word in enumerate(words):
         behind = words[i + 1:i + 9]
         to_user = word in ("tell", "ask", "notify", "alert", "prompt", "reminder") and "user" in behind[:3]
@@ -2820,8 +2807,10 @@ def cron_gap(expression):
         return sum((as_seconds(part.partition("*")[0]) or 0) * int(part.partition("*")[2] or 0) for part in parts) or None
     if len(fields) == 1 and fields[0][0] == "@":
         return 3600 if fields[0] == "@hourly" else 86400
+    if len(fields) < 5:
+        return None
     try:
-        second, minute, hour = [cron_field(f, n) for f, n in zip(["0"][:len(fields) == 5] + fields, (60, 60, 24))] if len(fields) > 4 else ()
+        second, minute, hour = map(cron_field, ["0"] + fields if len(fields) == 5 else fields, (60, 60, 24))
     except ValueError:
         return None
     times = [h * 3600 + m * 60 + s for h in hour for m in minute for s in second]
@@ -3028,14 +3017,15 @@ def run_guards(call, world, guards=None):
 
 
 # ---- Rewriting ------------------------------------------------------------------------------------------------------------------------
-# What became of a command. decision: Decision or None; refused: why rtk's answer is not used, or ""; fresh: (key, code, text) for the cache.
-Rewriting = record("Rewriting", "decision refused fresh")
-LEFT_ALONE = Rewriting(None, "", None)
+# What one event led to. decision: Decision, or None for no objection; refused: why rtk's answer is not used, or ""; fresh: (key, code, text) for
+# the cache, or None; fault: what went wrong, or "".
+Outcome = record("Outcome", "decision refused fresh fault")
+NO_OBJECTION = Outcome(None, "", None, "")
 WAIT_MS = 10000  # the host's ceiling (host.md §4)
 RTK_SECONDS, RTK_BYTES = 1.5, 1 << 20
 LONGEST_ARGUMENT = 131071  # bytes, Linux; more cannot be handed to a process (rtk.md §1)
 CACHE_ENTRIES, CACHE_TEXT, CACHE_HEAD, CACHE_TAIL = 500, 4096, b'{"version": 1, "entries": [\n', b"\n]}\n"
-CACHE_CODES = (b'0, "', b'1, "', b'3, "')
+CACHE_CODES = (b'", 0, "', b'", 1, "', b'", 3, "')
 RTK_FOLDERS = ("~/.local/bin", "~/.cargo/bin", "/opt/homebrew/bin", "/usr/local/bin", "/home/linuxbrew/.linuxbrew/bin", "~/.gemini/antigravity/bin")
 RTK_CONFIGS = ("~/.config/rtk/config.toml", "~/Library/Application Support/rtk/config.toml")
 RTK_VARIABLES = ("RTK_", "CLAUDE_", "GIT_", "XDG_", "APPDATA", "HOME", "PATH", "USERPROFILE")
@@ -3047,38 +3037,32 @@ SECRET_STARTS = ("ghp_", "gho_", "ghs_", "github_pat_", "glpat-", "sk-", "sk_liv
 
 
 def rewrite(call, world):
-    """What rtk makes of a run_command call, as a Rewriting. Asks the cache, else `rtk rewrite -- COMMAND` once (exit codes: rtk.md §1)."""
-    command = call.args.get("CommandLine")
-    if not isinstance(command, str) or not command.strip() or not 0 < encoded_size(command) <= LONGEST_ARGUMENT or "\0" in command:
-        return LEFT_ALONE
-    rtk, word = find_rtk(world)
-    if not rtk or is_rtk(command, word):
-        return LEFT_ALONE
-    folder = call.cwd or world.home
-    if folder[:1] != "/" and folder[1:2] != ":":  # against what it is meant is not known
-        return LEFT_ALONE
+    """The Outcome of a run_command call that no guard objects to. Asks the cache, else `rtk rewrite -- COMMAND` once (exit codes: rtk.md §1)."""
+    command, folder = as_text(call.args.get("CommandLine")), call.cwd or world.home
+    rtk, word = find_rtk(world) if is_askable(command) else ("", "")
+    if not word or is_rtk(command, word) or not is_rooted(folder):
+        return NO_OBJECTION
     try:
-        back = enter_folder(folder)
+        back = posix.getcwd()
+        posix.chdir(folder)  # rtk reads its rules from where it runs, symlinks resolved
     except (OSError, ValueError):  # the command would not start there either
-        return LEFT_ALONE
+        return NO_OBJECTION
     try:
-        secret = holds_secret(command)
-        key = "" if secret else cache_key(command, rtk, posix.getcwd(), world)
+        key = "" if holds_secret(command) else cache_key(command, rtk, posix.getcwd(), world)
         found = cached_answer(key, world) if key else None
         code, text = found or ask_rtk(rtk, command, world.env)
         fresh = (key, code, text) if key and not found and code in (0, 1, 3) and len(text) <= CACHE_TEXT else None
-        decision, refused = judge_answer(call, code, text, word, world)
-        return Rewriting(decision, refused, fresh)
+        return Outcome(*judge_answer(call, code, text, word, world), fresh, "")
     finally:
         posix.chdir(back)
 
 
-def encoded_size(text):
-    """Bytes in UTF-8; 0 where it holds a lone surrogate, which rtk panics on and the host would not hand on unchanged."""
+def is_askable(command):
+    """Whether rtk can be asked about it. It panics on a lone surrogate, which the host would not hand on unchanged either."""
     try:
-        return len(text.encode())
+        return bool(command.strip()) and "\0" not in command and len(command.encode()) <= LONGEST_ARGUMENT
     except UnicodeEncodeError:
-        return 0
+        return False
 
 
 def is_rtk(command, word):
@@ -3088,13 +3072,6 @@ def is_rtk(command, word):
         return False
     quote = first[0] if first[0] in "'\"" else None
     return first.startswith(word + " ") or program(first[1:].split(quote)[0] if quote else first.split(None, 1)[0]) == "rtk"
-
-
-def enter_folder(folder):
-    """Makes `folder` the current one and returns the one to go back to. rtk reads its rules from where it runs, symlinks resolved."""
-    back = posix.getcwd()
-    posix.chdir(folder)
-    return back
 
 
 def judge_answer(call, code, text, word, world):
@@ -3110,9 +3087,13 @@ def judge_answer(call, code, text, word, world):
     if refused or text == command:
         return None, refused
     overwrite = {"CommandLine": text}
-    if not (is_set(call.args.get("IsDaemon")) or is_set(call.args.get("RunPersistent")) or number(call.args.get("WaitMsBeforeAsync")) >= WAIT_MS):
+    if not is_daemon(call) and number(call.args.get("WaitMsBeforeAsync")) < WAIT_MS:
         overwrite["WaitMsBeforeAsync"] = WAIT_MS
     return Decision("allow", "", overwrite, "rewrite"), ""
+
+
+def is_daemon(call):
+    return is_set(call.args.get("IsDaemon")) or is_set(call.args.get("RunPersistent"))
 
 
 def is_set(value):
@@ -3128,40 +3109,36 @@ def number(value):
 
 def find_rtk(world):
     """(absolute path, the word to write into a command) or ("", ""): configuration, PATH, the usual places. It is not started for that."""
-    windows = sys.platform == "win32"
-    name, separator = ("rtk.exe", ";") if windows else ("rtk", ":")
-    told = expand_home(world.config.get("rtk", ""), world)
-    if told and is_program(told):
-        return told, quote_program(told, windows)
-    for folder in world.env.get("PATH", "").split(separator):
-        if is_program(folder + "/" + name):
-            return folder + "/" + name, "rtk"
-    for folder in RTK_FOLDERS:
-        path = expand_home(folder, world) + "/" + name
-        if is_program(path):
-            return path, quote_program(path, windows)
-    return "", ""
+    name = "rtk.exe" if sys.platform == "win32" else "rtk"
+    told = tool_path(world.config.get("rtk"), None, world.home)
+    folder = "" if is_program(told) else folder_on_path(name, world)
+    if folder:
+        return folder + "/" + name, "rtk"
+    usual = [tool_path(folder, None, world.home) + "/" + name for folder in RTK_FOLDERS]
+    path = next(filter(is_program, [told, *usual]), "")
+    return path, path and quote_program(path)
 
 
-def expand_home(path, world):
-    return world.home + path[1:] if path == "~" or path.startswith("~/") else path
+def folder_on_path(name, world):
+    """The folder on PATH in which a program is found first, or ""."""
+    separator = ";" if sys.platform == "win32" else ":"
+    return next((folder for folder in world.env.get("PATH", "").split(separator) if is_program(folder + "/" + name)), "")
+
+
+def is_rooted(path):
+    return path[:1] == "/" or path[1:2] == ":"
 
 
 def is_program(path):
     """Whether an absolute path is a file that may be run. A relative entry of PATH means another file in every folder: never rtk."""
-    if path[:1] != "/" and path[1:2] != ":":
-        return False
-    try:
-        return posix.stat(path).st_mode & 0o170000 == 0o100000 and posix.access(path, posix.X_OK)
-    except (OSError, ValueError):
-        return False
+    return is_rooted(path) and file_kind(path) == "file" and posix.access(path, posix.X_OK)
 
 
-def quote_program(path, windows):
-    """A path as one shell word. cmd and PowerShell quote differently: there only what needs no quotes is usable."""
-    if all(c.isalnum() or c in "/._-+:\\" if windows else c.isascii() and (c.isalnum() or c in "/._-+") for c in path):
-        return path
-    return "" if windows else "'" + path.replace("'", "'\\''") + "'"
+def quote_program(path):
+    """A path as one shell word, or "". cmd and PowerShell quote differently: there only what needs no quotes is usable."""
+    if sys.platform == "win32":
+        return path if all(c.isalnum() or c in "/._-+:\\" for c in path) else ""
+    return quote_shell(path)
 
 
 def ask_rtk(rtk, command, env):
@@ -3262,11 +3239,7 @@ def is_given(low, name):
 
 
 def has_url_login(low):
-    for part in low.split("://")[1:]:
-        authority = part.replace("?", "/").replace(" ", "/").split("/", 1)[0]
-        if "@" in authority:
-            return True
-    return False
+    return any("@" in part.replace("?", "/").replace(" ", "/").partition("/")[0] for part in low.split("://")[1:])
 
 
 def has_key(text):
@@ -3295,25 +3268,20 @@ def cache_key(command, rtk, folder, world):
     """A digest of all that rtk's answer depends on (rtk.md §1): the command, rtk itself, its configuration, the permission rules of every
     folder upward (the git top level is one of them) and of the home folder, variables; a PHP project's composer.json, which it also reads."""
     env = world.env
-    settings = [world.home + "/.claude", env.get("CLAUDE_CONFIG_DIR", ""), env.get("GIT_WORK_TREE", "") + "/.claude"]
-    path = folder.rstrip("/")
-    while True:
-        settings.append(path + "/.claude")
-        if "/" not in path:
-            break
-        path = path.rsplit("/", 1)[0]
+    names = (folder.replace("\\", "/") if sys.platform == "win32" else folder).rstrip("/").split("/")
+    upward = ["/".join(names[:n]) + "/.claude" for n in range(len(names), 0, -1)]
     files = [rtk, folder + "/composer.json", *rtk_configs(world)]
-    for place in settings:
+    for place in [world.home + "/.claude", env.get("CLAUDE_CONFIG_DIR", ""), env.get("GIT_WORK_TREE", "") + "/.claude", *upward]:
         if file_stamp(place):  # one look instead of two at the many folders that have none
             files += place + "/settings.json", place + "/settings.local.json"
     parts = [f"{name}={value}" for name, value in sorted(env.items()) if name.startswith(RTK_VARIABLES)]
-    return digest("\0".join([command, *parts, *[name + file_stamp(name) for name in files if file_stamp(name)]]))
+    return digest("\0".join([command, *parts, *[name + stamp for name in files if (stamp := file_stamp(name))]]))
 
 
 def rtk_configs(world):
     """Where rtk may look for its config.toml."""
     below = [folder for folder in (world.env.get("XDG_CONFIG_HOME"), world.env.get("APPDATA")) if folder]
-    return [expand_home(name, world) for name in RTK_CONFIGS] + [folder + "/rtk/config.toml" for folder in below]
+    return [tool_path(name, None, world.home) for name in RTK_CONFIGS] + [folder + "/rtk/config.toml" for folder in below]
 
 
 def file_stamp(path):
@@ -3355,7 +3323,7 @@ def cache_lines(data):
     if not data or not data.startswith(CACHE_HEAD) or not data.endswith(CACHE_TAIL) or not data.isascii():
         return []
     lines = data[len(CACHE_HEAD):-len(CACHE_TAIL)].split(b",\n")
-    return [line for line in lines if line[:2] == b'["' and line[34:38] == b'", ' + line[37:38] and line[37:41] in CACHE_CODES and line[-2:] == b'"]']
+    return [line for line in lines if line[:2] == b'["' and line[34:41] in CACHE_CODES and line[-2:] == b'"]']
 
 
 # The rewrite check (rtk.md §2). An answer is used only if it is the command with rtk put before command words, or one of few equivalences;
@@ -3470,19 +3438,18 @@ class RewriteCheck:
             return "words"
         refused = self.prefix(before.items[:at])
         (argv, rest), (routed, kept) = split_redirects(before.items[at:]), split_redirects(after.items[at + 1:])
-        if refused or self.path == "lost" and self.word == "rtk":
-            return refused or "path-lost"
+        if refused:
+            return refused
         if not argv or shapes(rest) != shapes(kept):
             return "redirects"
         self.edits.append((after.items[at][3], 3, self.word))
-        names = [raw for _, raw in shapes(argv)]
-        same = names == [raw for _, raw in shapes(routed)]
+        names, others = ([raw for _, raw in shapes(items)] for items in (argv, routed))
         refused = self.veto([unquoted(item[2]) for item in argv], argv, before, following)
-        return refused or (self.plain(names) if same else self.route(argv, names, [raw for _, raw in shapes(routed)]))
+        return refused or (self.plain(names) if names == others else self.route(argv, names, others))
 
     def plain(self, names):
         """`rtk playwright` asks npx for what lies in node_modules, and `rtk npx next` builds, whatever was asked of next."""
-        other = names[0] == "playwright" and not self.local_program("playwright") and self.folder_of("playwright")
+        other = names[0] == "playwright" and not self.local_program("playwright") and folder_on_path("playwright", self.world)
         return "other-program" if other or names[0] == "npx" and len(names) > 1 and names[1] in NPX_ROUTES else ""
 
     def script(self, old, new, at):
@@ -3496,10 +3463,10 @@ class RewriteCheck:
         if refused or any(c in text for c in unsafe):
             return refused or "quoted"
         self.edits.append((new[at][3], len(after), quote + text + quote))
-        return self.prefix(old[:at - 2]) or ("path-lost" if self.path == "lost" and self.word == "rtk" else "")
+        return self.prefix(old[:at - 2])
 
     def prefix(self, items):
-        """Whether only assignments, keywords and known wrappers stand before the command word: "" or a kind of refusal."""
+        """Whether only assignments, keywords and known wrappers stand before the command word, and rtk is found there: "" or a kind of refusal."""
         i = 0
         while i < len(items):
             kind, raw = items[i][:2]
@@ -3510,23 +3477,29 @@ class RewriteCheck:
                 i += 1
                 if assigned_name(raw) == "PATH" and loses_path(raw) and self.word == "rtk":
                     return "path-lost"
+                self.path = self.path or ("changed" if assigned_name(raw) == "PATH" else "")
             elif key in SAFE_WRAPPERS:
                 i = self.wrapper(key, items, i + 1 + (key != raw))
             elif raw in OPENERS and raw != "for":
                 i += 1
+            elif self.transparent(items):
+                i = len(items)
             else:
-                return "" if self.transparent(items) else "inside"
-        return "" if i == len(items) else "wrapper"
+                return "inside"
+        if i != len(items):
+            return "wrapper"
+        return "path-lost" if self.path == "lost" and self.word == "rtk" else ""
 
     def wrapper(self, key, items, i):
         """The position behind a wrapper's own words, or one that is out of range where it takes away what rtk needs."""
         valued, positions = WRAPPERS[key]
-        self.path = "changed" if key == "uv run" else self.path
+        self.path = self.path or ("changed" if key == "uv run" else "")
         while i < len(items) and (items[i][1][:1] == "-" or key == "env" and assigned_name(items[i][1])):
             raw = items[i][1]
             unset = raw in ("-u", "--unset") and i + 1 < len(items) and items[i + 1][1] == "PATH"
             if key == "env" and (unset or raw in ("-", "-i", "-S") or raw[:3] in ("--i", "--s") or "PATH=" in raw + "=" and loses_path(raw)):
                 return len(items) + 1
+            self.path = self.path or ("changed" if assigned_name(raw) == "PATH" else "")
             i += 1 + (raw in valued.split())
         return i + positions
 
@@ -3535,6 +3508,10 @@ class RewriteCheck:
         words = " ".join(raw for _, raw, _, _ in items)
         data = b"".join(read_file(path, 1 << 20) or b"" for path in rtk_configs(self.world))
         return any((quote + words + quote).encode("utf-8", "replace") in data for quote in "'\"")
+
+    def located(self, value):
+        """The absolute path that a word's value names, or None where that is not known."""
+        return absolute(value, self.folder) if is_known(value) else None
 
     def scope(self):
         return Scope(self.folder, self.world.home, self.variables)
@@ -3547,14 +3524,15 @@ class RewriteCheck:
             self.variables.update({assigned_name(raw): [v.partition("=")[2] for v in expand(parts, self.scope())] for _, raw, parts, _ in argv})
         assigned = [raw for raw in names if assigned_name(raw) == "PATH"]
         if assigned and (len(assigned) == len(names) or names[0] in ("export", "declare", "typeset", "set")):
-            self.path = "lost" if loses_path(assigned[-1]) else "changed"
+            self.path = "lost" if self.path == "lost" or loses_path(assigned[-1]) else "changed"
         name = names[0] if names else ""
         if name in ("cd", "pushd", "chdir"):
             values = expand(argv[-1][2], self.scope()) if len(argv) == 2 else [ANY]
-            self.folder = absolute(values[0], self.folder) if len(values) == 1 and is_known(values[0]) and values[0] != "-" else None
+            self.folder = self.located(values[0]) if len(values) == 1 and values[0] != "-" else None
         self.folder = None if name == "popd" else self.folder
         self.path = self.path or ("changed" if name in ("source", ".", "eval", "conda", "nvm", "pyenv", "asdf", "unset") else "")
-        self.shadowed |= name in ("alias", "function") or segment.end == "(" and len(argv) == 1 and following and (following.items, following.end) == ([], ")")
+        defines = segment.end == "(" and len(argv) == 1 and following is not None and (following.items, following.end) == ([], ")")  # name ()
+        self.shadowed |= defines or name in ("alias", "function")
         self.cases |= name == "case"
         self.pipe = segment.end in ("|", "|&")
         if segment.end == "(":
@@ -3587,7 +3565,7 @@ class RewriteCheck:
             if name == "find" and raw[:1] in ("-", "(", "!", "\\"):
                 break
             for value in expand(parts, self.scope()):
-                path = absolute(value, self.folder) if is_known(value) else None
+                path = self.located(value)
                 kind = file_kind(path) if path else ""
                 if name == "find" and not careless and (not kind if path else judged):
                     return "missing-start"
@@ -3607,7 +3585,8 @@ class RewriteCheck:
         if old[0] in NPX_ROUTES:
             return "" if is_routed(old, new) else "other-program"
         if old[0] in ("python", "python3") and old[1:2] == ["-m"] and old[2:] == new and new[0] in ("pytest", "mypy"):
-            same = not self.path and self.folder_of(old[0]) and self.folder_of(old[0]) == self.folder_of(new[0])
+            beside = not self.path and folder_on_path(old[0], self.world)
+            same = beside and beside == folder_on_path(new[0], self.world)
             return "" if same and not (new[0] == "pytest" and self.has_modules()) else "other-program"
         return "other-program"
 
@@ -3623,7 +3602,7 @@ class RewriteCheck:
     def packaged(self, old, new):
         """npx X: what lies in node_modules goes first, while rtk takes what PATH has, and installs nothing but tsc."""
         name = old[0]
-        local, found = self.local_program(name), self.folder_of(name)
+        local, found = self.local_program(name), folder_on_path(name, self.world)
         if found and local and real_path(found + "/" + name, {}) != real_path(local, {}):
             return "other-program"
         if not local and (name == "playwright" or not found and name != "tsc"):
@@ -3638,10 +3617,6 @@ class RewriteCheck:
             path = path.rpartition("/")[0]
         return ""
 
-    def folder_of(self, name):
-        """The folder on PATH in which a program is found first, or ""."""
-        return next((f for f in self.world.env.get("PATH", "").split(":") if is_program(f + "/" + name)), "")
-
     def reading(self, argv, old, new):
         """cat, head and tail become rtk read, which fails on what is not UTF-8."""
         files = [item for item in argv[1:] if item[1][:1] != "-"]
@@ -3654,7 +3629,7 @@ class RewriteCheck:
         if not right or not files:
             return "options"
         values = [path for item in files for value in expand(item[2], self.scope()) for path in self.globbed(value)]
-        return next((refused for value in values for refused in [self.unreadable(value)] if refused), "")
+        return next(filter(None, map(self.unreadable, values)), "")
 
     def globbed(self, value):
         """What a glob in the last part of a path may mean: every name in the folder with its beginning and end; at most MOST_WORDS."""
@@ -3670,7 +3645,7 @@ class RewriteCheck:
         return found if len(found) <= MOST_WORDS else [value]
 
     def unreadable(self, value):
-        path = absolute(value, self.folder) if is_known(value) else None
+        path = self.located(value)
         if path is None or path.startswith(("/dev/", "/proc/")):
             return "unknown-file"
         kind = file_kind(path)
@@ -3701,10 +3676,9 @@ def is_routed(old, new):
     name, args = old[0], old[1:]
     if name == "eslint":
         return new == ["lint", *args] and bool(args) and (args[0][0] == "-" or "/" in args[0] or "." in args[0])
-    dropped = {"next": "build", "vitest": "run"}.get(name)
-    if name == "next" and args[:1] != ["build"]:
-        return False
-    return new == [name, *(args[1:] if dropped and args[:1] == [dropped] else args)]
+    if name == "next":
+        return args[:1] == ["build"] and new == [name, *args[1:]]
+    return new == [name, *(args[1:] if name == "vitest" and args[:1] == ["run"] else args)]
 
 
 def is_viewer(segment):
@@ -3725,17 +3699,13 @@ def is_asking(words, head):
 
 
 # ---- The edge -------------------------------------------------------------------------------------------------------------------------
-# What one event led to. decision: Decision or None for no objection; refused and fresh as in Rewriting; fault: what was wrong with it, or "".
-Outcome = record("Outcome", "decision refused fresh fault")
 SECONDS = 2.0  # after which the answer is neutral, whatever hangs
 LOG_BYTES = 1 << 20
 UNQUOTED = ("Action", "TaskId")  # enums that models send with JSON quotes inside the string (host.md §4)
 
 
 def make_call(payload, world):
-    """The Call in a PreToolUse or PostToolUse payload (host.md §2), whatever is missing or of a wrong type in it; None where it is no object."""
-    if not isinstance(payload, dict):
-        return None
+    """The Call in a PreToolUse or PostToolUse payload (host.md §2), an object, whatever is missing or of a wrong type in it."""
     call = payload.get("toolCall")
     call = call if isinstance(call, dict) else {}
     given = call.get("args")
@@ -3763,26 +3733,26 @@ def pre_tool_use(call, world):
     if verdict and verdict.decision != "allow" or call.tool != "run_command" or "rewrite" in switched_off(world):
         return Outcome(verdict, "", None, "")
     try:
-        return Outcome(*rewrite(call, world), "")
+        return rewrite(call, world)
     except Exception as error:  # the command runs as it is
         return Outcome(None, "", None, f"rewriting failed: {type(error).__name__}: {error}"[:200])
 
 
-NO_OBJECTION = Outcome(None, "", None, "")
 EVENTS = {"PreToolUse": pre_tool_use, "PostToolUse": post_tool_use}  # name -> function(call, world) -> Outcome or None; others: {}
 
 
 def decide(event, data, world):
     """(Call or None, Outcome) of one event. data: the bytes of stdin. Never raises."""
+    doing = "unreadable payload"
     try:
-        call = make_call(parse_json((data[3:] if data[:3] == b"\xef\xbb\xbf" else data).decode("utf-8", "surrogateescape")), world)
-        if call is None:
-            return None, Outcome(None, "", None, "unreadable payload: not an object")
+        payload = parse_json((data[3:] if data[:3] == b"\xef\xbb\xbf" else data).decode("utf-8", "surrogateescape"))
+        if not isinstance(payload, dict):
+            raise ValueError("not an object")
+        doing = event + " failed"
+        call = make_call(payload, world)
         return call, EVENTS[event](call, world) or NO_OBJECTION
-    except (ValueError, RecursionError) as error:
-        return None, Outcome(None, "", None, f"unreadable payload: {error}"[:200])
     except Exception as error:
-        return None, Outcome(None, "", None, f"{event} failed: {type(error).__name__}: {error}"[:200])
+        return None, Outcome(None, "", None, f"{doing}: {type(error).__name__}: {error}"[:200])
 
 
 def render(event, decision, world):
@@ -3839,13 +3809,13 @@ def turn_over(path, older):
 
 
 def remember(call, outcome, world):
-    """What is written after the answer is out: the cache and the log. Neither changes a decision, whatever fails."""
-    line = log_line(call, outcome, world.now)
-    for write, what in ((store_answer, outcome.fresh), (append_log, line)):
+    """What is written after the answer is out: the cache and the log. Whatever fails (a full disk, a planted link, a lock not had), the exit code
+    stays 0: another would deny the call all the same."""
+    for write, what in ((store_answer, outcome.fresh), (append_log, log_line(call, outcome, world.now))):
         try:
             if what:
                 write(what, world)
-        except OSError:  # a full disk, no folder, a planted link, a lock not had
+        except Exception:
             pass
 
 
@@ -3854,7 +3824,7 @@ def read_all(handle):
     parts = []
     try:
         while not parts or parts[-1]:
-            parts.append(posix.read(handle, 1 << 20))
+            parts.append(posix.read(handle, 1 << 16))
     except OSError:
         pass
     return b"".join(parts)
@@ -3915,7 +3885,7 @@ def main(argv=None):
     event = words[0] if words else "PreToolUse"
     if event == "--version":
         say(__version__.encode())
-    elif event in ("--help", "-h") or not words and is_terminal(0):
+    elif event in ("--help", "-h") or not words and posix.isatty(0):
         say(__doc__.strip().encode("ascii", "replace"))
     else:
         handle(event)
@@ -3923,13 +3893,6 @@ def main(argv=None):
         # Started by the host, nothing is buffered or open: leaving the interpreter's own clearing up out saves a tenth of a bare start.
         posix._exit(0)
     return 0
-
-
-def is_terminal(handle):
-    try:
-        return posix.isatty(handle)
-    except OSError:
-        return False
 
 
 if __name__ == "__main__":
