@@ -8,14 +8,25 @@ usage: agy_mcp.py                       serve MCP on stdin and stdout
        agy_mcp.py --version | --help
 """
 import _thread
-import os
 import sys
 import time
 
 try:
     import posix
 except ImportError:  # Windows
-    posix = os
+    import os as posix
+
+
+class LateOs:
+    """Stands for os until something of it is used: importing it takes a third of the server's own share of its start, whose first replies do
+    without."""
+    def __getattr__(self, name):
+        global os
+        import os
+        return getattr(os, name)
+
+
+os = LateOs()
 
 # ---- Shared: these lines are the same, to the byte, in agy_hook.py and agy_mcp.py (tests/test_shared.py) ------------------------------
 __version__ = "0.1.0"
@@ -122,7 +133,7 @@ LAST_SECONDS = 1.5  # what is left to the calls in hand once the input has ended
 PARSE_ERROR, INVALID_REQUEST, UNKNOWN_METHOD, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 UNKNOWN_RESOURCE, UNKNOWN_VERSION = -32002, -32022
 FAULTS = 5  # as many things wrong with the arguments are named
-SPARE_ARGUMENTS = ("toolAction", "toolSummary")  # the host's own habit (host.md §4): let through and dropped
+SPARE_ARGUMENTS = ("toolAction", "toolSummary")  # captions that the host puts on every call (host.md §4): let through, never shown
 
 
 class ToolError(Exception):
@@ -306,7 +317,15 @@ def shown(value, limit=60):
 
 def is_id(value):
     """Ids and progress tokens: strings and integers, 0 and "" among them."""
-    return isinstance(value, str) and len(value) <= 4096 or isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, str) and len(value) <= 4096 or is_int(value)
+
+
+def is_int(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value):
+    return isinstance(value, float) or is_int(value)
 
 
 # Argument checks. A rule is a JSON Schema of the kind the tools use: type (one), enum, minimum, maximum, items, properties, required, default.
@@ -359,7 +378,7 @@ def fit(path, value, rule, faults):
     _, convert, types = KINDS.get(rule.get("type"), (None, None, (object,)))
     meant = convert(value) if convert else value
     good = isinstance(meant, types) and (not isinstance(meant, bool) or bool in types or object in types)
-    if good and isinstance(meant, (int, float)) and not isinstance(meant, bool):
+    if good and is_number(meant):
         good = rule.get("minimum", -1e308) <= meant <= rule.get("maximum", 1e308)  # neither infinite nor NaN
     if not good or ("enum" in rule and meant not in rule["enum"]):
         faults.append(f"{path} must be {wanted(rule)}, not {shown(value)}.")
@@ -1125,10 +1144,6 @@ class Call:
                     self.truncated += () if whole else (key,)
 
 
-def is_int(value):
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def as_text(value):
     return value if isinstance(value, str) else "" if value is None else encode_unicode(value)
 
@@ -1588,13 +1603,17 @@ def notice(step, limit=200):
     text = body(step)
     sender, said = after(text[:400], "sender=", " "), text.split(" content=", 1)[-1] if text.startswith("[Message]") else text
     name = sender.rsplit("/", 1)[-1] if sender and sender != "system" else ""
-    said = " ".join(said.split("\n\nLog: ")[0].split())
-    return shorten(f"{name}: {said}" if name else said, limit)
+    said = said.split("\n\nLog: ")[0]
+    return one_line(f"{name}: {said}" if name else said, limit)
 
 
 def size_of(count):
     """A size as people read it: 20 B, 14.2 KB, 3.1 MB."""
     return f"{count} B" if count < 1000 else f"{count / 1000:.1f} KB" if count < 1_000_000 else f"{count / 1_000_000:.1f} MB"
+
+
+def plural(count, word):
+    return word if count == 1 else word + "s"
 
 
 def utf8(text):
@@ -1620,6 +1639,10 @@ def shorten(text, limit):
     if room < 20:
         return head_of(text, limit - 3) + "…" if limit > 3 else head_of(text, limit)
     return head_of(text, room * 2 // 3) + mark + tail_of(text, room - room * 2 // 3)
+
+
+def one_line(text, limit):
+    return shorten(" ".join(text.split()), limit)
 
 
 def fence(text, language=""):
@@ -1717,12 +1740,12 @@ QUERY_TRANSCRIPT = {"type": "object", "properties": {
     "maxResults": {"type": "integer", "default": 5, "minimum": 1, "maximum": 100},
     "summaryOnly": {"type": "boolean", "default": False},
     "stepIndex": {"type": "integer", "description": "show this step whole"},
-    "field": {"type": "string", "description": "with stepIndex: content, thinking, tool_calls, tool_args[:NAME], result, output (spilled file, task log)"},
+    "field": {"type": "string",
+              "description": "with stepIndex: content, thinking, tool_calls, tool_args[:NAME], result, output (spilled file, task log)"},
     "maxBytes": BYTES_RULE, "offset": {"type": "integer", "default": 0, "description": "bytes of a step, or hits, to skip"},
 }}
 QUERY_TRANSCRIPT_TEXT = "Find what was said or done in one or all conversations, or page through one step or its saved output."
 FIELDS = ("content", "thinking", "tool_calls", "tool_args", "tool_args:NAME", "result", "output")
-HOST_ARGUMENTS = ("toolAction", "toolSummary")  # captions of the host's own interface
 
 
 def given(arguments, schema):
@@ -1765,12 +1788,12 @@ def code(text):
 
 def quoted(query):
     """What was asked for, as it was written, on one line."""
-    return f'"{shorten(" ".join(query.split()), 200)}"'
+    return f'"{one_line(query, 200)}"'
 
 
-def moment(step):
-    """2026-11-29 20:36"""
-    return step.created[:16].replace("T", " ")
+def moment(created):
+    """2026-11-29 20:36 of a recorded time."""
+    return created[:16].replace("T", " ")
 
 
 class Style:
@@ -1818,7 +1841,7 @@ def turns_page(transcript, arguments, context):
             break
     if not parts:
         return nothing_there(transcript, before)
-    head = f"# Conversation {conversation.id}: steps {lowest}-{top}, {len(parts)} turn{'s' if len(parts) != 1 else ''}"
+    head = f"# Conversation {conversation.id}: steps {lowest}-{top}, {len(parts)} {plural(len(parts), 'turn')}"
     notes = "\n".join(left_out(transcript, left, lowest, arguments))
     if limit < 600:  # what leads on comes before what is here
         return clip("\n\n".join(parts[::-1]), limit - len(utf8(notes)) - 2) + "\n\n" + notes
@@ -1856,7 +1879,7 @@ def left_out(transcript, left, lowest, arguments):
     if notes and arguments["maxBytes"] < 600:
         notes = ["Left out: " + notes[0][notes[0].index("`"):]]
     if transcript.skipped:
-        notes.append(f"{transcript.skipped} unreadable line{'s' if transcript.skipped != 1 else ''} skipped.")
+        notes.append(f"{transcript.skipped} unreadable {plural(transcript.skipped, 'line')} skipped.")
     if arguments["maxBytes"] >= 600:
         notes.append(f"A step whole: {call_text('query_transcript', conversation, stepIndex=lowest)}")
     return notes
@@ -1917,7 +1940,7 @@ def newest_steps(turn, style, room):
 
 
 def user_block(step, style):
-    return f"## User [step {step.index}, {moment(step)}]\n\n{close_fences(shorten(user_text(step), style.text))}"
+    return f"## User [step {step.index}, {moment(step.created)}]\n\n{close_fences(shorten(user_text(step), style.text))}"
 
 
 def step_block(step, results, style):
@@ -1926,22 +1949,21 @@ def step_block(step, results, style):
         return user_block(step, style)
     if step.type == "PLANNER_RESPONSE" or step.calls:
         return model_block(step, results, style)
-    text = " ".join(body(step).split())
     if step.type == "SYSTEM_MESSAGE":
         return f"- notice [step {step.index}] {notice(step)}"
     if step.type == "CHECKPOINT":
-        about = shorten(text, min(style.text, 300))
+        about = one_line(body(step), min(style.text, 300))
         return f"- checkpoint [step {step.index}]: the host's own summary of steps it dropped ({size_of(len(utf8(step.content)))}): {about}"
     if is_result(step):
         return f"- {step.type} [step {step.index}] {result_text(step, style)}"
     state = f" {step.status}" if step.status not in ("", "DONE") else ""
-    return f"- {step.type}{state} [step {step.index}] {shorten(text, min(style.text, 400))}"
+    return f"- {step.type}{state} [step {step.index}] {one_line(body(step), min(style.text, 400))}"
 
 
 def model_block(step, results, style):
     lines = []
     if step.thinking and style.thinking:
-        lines.append(f"> thinking [step {step.index}]: " + shorten(" ".join(step.thinking.split()), style.text))
+        lines.append(f"> thinking [step {step.index}]: " + one_line(step.thinking, style.text))
     if step.content:
         text = close_fences(shorten(step.content.strip(), style.text))
         lines.append(f"**Assistant** [step {step.index}]:" + ("\n" if text[:1] in "`~#>-*+|" else " ") + text)
@@ -1951,7 +1973,7 @@ def model_block(step, results, style):
         args = code(shorten(call_arguments(call, style), 5 * style.argument)) + " " if call.args else ""
         lines.append(f"- **{call.name or '?'}** {args}->{shown_as}")
     if step.error or step.status == "ERROR":
-        lines.append(f"- model error [step {step.index}]: " + shorten(" ".join((step.error or step.content).split()), min(style.text, 400)))
+        lines.append(f"- model error [step {step.index}]: " + one_line(step.error or step.content, min(style.text, 400)))
     if not lines:
         lines.append(f"**Assistant** [step {step.index}]: (nothing said)")
     return "\n".join(lines)
@@ -1961,7 +1983,7 @@ def call_arguments(call, style):
     """`Name="value" Count=5 Long="beginning…" [14.2 KB]`"""
     parts = []
     for name, value in call.args.items():
-        if name in HOST_ARGUMENTS:
+        if name in SPARE_ARGUMENTS:
             continue
         text = value if isinstance(value, str) else encode_unicode(value)
         size, cut = len(utf8(text)), name in call.truncated
@@ -1979,19 +2001,22 @@ def call_arguments(call, style):
 
 def truncated_bytes(text):
     """2206 of the mark `<truncated 2206 bytes>` at or near the end of a cut text (transcript.md §2), else 0."""
-    number = after(text[-60:], "<truncated ", " bytes>")
-    return int(number) if number.isdecimal() and len(number) < 16 else 0
+    return as_count(after(text[-60:], "<truncated ", " bytes>"))
+
+
+def as_count(text):
+    return int(text) if text.isdecimal() and len(text) < 16 else 0
 
 
 def result_text(step, style):
     """How a result ended and what it says, shortened from the middle."""
     end = outcome(step)
     if end.kind in ("error", "denied"):
-        return f"{end.kind}: {shorten(' '.join(end.text.split()), min(style.result, 1000))}"
+        return f"{end.kind}: {one_line(end.text, min(style.result, 1000))}"
     text, state = body(step).replace("\r\n", "\n"), f"exit {end.code}" if end.code is not None else ""
     if end.kind == "running":
         task = task_start(step)
-        return f"in the background as task-{step.index}: {shorten(' '.join(task.text.split()), 120)}" if task else "running"
+        return f"in the background as task-{step.index}: {one_line(task.text, 120)}" if task else "running"
     if end.code is not None:
         text = text.lstrip("\n")
         text = text.partition("\n")[2] if text.startswith("The command ") else text
@@ -2104,7 +2129,7 @@ def bytes_page(transcript, step, field, arguments, size, read):
     offset, limit = arguments["offset"], arguments["maxBytes"]
     if offset and offset >= size:
         raise ToolError(f"offset {offset} is past the end: {field or 'the step'} has {size} bytes.")
-    head = f"[step {step.index}, {roles(step)[0]}, {moment(step)}] {step.type}{' ' + field if field else ''}"
+    head = f"[step {step.index}, {roles(step)[0]}, {moment(step.created)}] {step.type}{' ' + field if field else ''}"
     if not step.full and step.truncated:
         head += f" (only the compact form is left, which was cut in: {', '.join(step.truncated)})"
     head = shorten(head, 200)
@@ -2170,7 +2195,6 @@ def spilled_file(folder, index):
 
 def task_log(transcript, step):
     """The log of the task that a step started; ToolError while it runs: reading a growing log is polling (design.md §1, The ledger)."""
-    import time
     number = step.index
     path, stat = regular_file(f"{transcript.conversation.folder}/.system_generated/tasks/task-{number}.log", transcript.conversation.folder)
     if path is None:
@@ -2333,7 +2357,7 @@ class Search:
         _, label, text = parts[here[0]]
         low = max(0, here[1] - 400)
         passage = None if self.arguments["summaryOnly"] else (text[low:here[1]], text[here[1]:here[1] + 400], here[2] - here[1])
-        self.hits.append(Hit(conversation, step.index, who[0], moment(step), label, passage))
+        self.hits.append(Hit(conversation, step.index, who[0], moment(step.created), label, passage))
 
     def wants(self, kind, who):
         if self.roles.isdisjoint(who):
@@ -2348,7 +2372,7 @@ def searched_parts(step):
         parts.append(("text", "error", step.error))
     for call in step.calls:
         values = [f"{name}={value if isinstance(value, str) else encode_unicode(value)}" for name, value in call.args.items()
-                  if name not in HOST_ARGUMENTS]
+                  if name not in SPARE_ARGUMENTS]
         parts.append(("call", "call", call.name + " " + " ".join(values)))
     if step.thinking:
         parts.append(("thinking", "thinking", step.thinking))
@@ -2617,7 +2641,7 @@ def fault_lines(search):
         more = f"steps below {low} of conversation {name}{older} were not searched; go on with {code(f'endStep: {max(0, low - 1)}')}"
         lines.append(f"Time was up: {more if low < MOST_STEPS else 'the rest was not searched'}.")
     if search.skipped:
-        lines.append(f"{search.skipped} unreadable line{'s' if search.skipped != 1 else ''} skipped.")
+        lines.append(f"{search.skipped} unreadable {plural(search.skipped, 'line')} skipped.")
     return lines
 
 
@@ -2625,7 +2649,7 @@ def summary_text(search, note):
     """How often and where, without passages."""
     lines = ([note] if note else []) + fault_lines(search)
     count = len(search.hits)
-    lines.append(f"{'At least ' if search.full() else ''}{count} step{'s' if count != 1 else ''} match {quoted(search.arguments['query'])}.")
+    lines.append(f"{'At least ' if search.full() else ''}{count} {plural(count, 'step')} match {quoted(search.arguments['query'])}.")
     groups = {}
     for hit in search.hits:
         groups.setdefault((hit.conversation.id, hit.role), []).append(hit)
@@ -2669,7 +2693,6 @@ PATTERN_SECONDS = 9
 def search_in_child(arguments, context):
     """query_transcript with regex=true, in a child of its own that is killed at the deadline or when the call is cancelled."""
     import subprocess
-    import time
     command = [sys.executable, "-I", "-S", os.path.abspath(__file__), SEARCH_COMMAND]
     request = write_json({"arguments": arguments, "conversation": context.conversation, "parent": os.getpid()})
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
@@ -2709,7 +2732,6 @@ class ChildContext:
     """The Context of a search in a child: its parent minds the clock."""
 
     def __init__(self, conversation):
-        import time
         self.conversation, self.clock, self.end = conversation, time.monotonic, time.monotonic() + PATTERN_SECONDS
 
     def remaining(self):
@@ -2919,8 +2941,7 @@ def text_bytes(text):
 
 def cut_away(text):
     """2206 of the mark that the compact file leaves in the middle of a long text (transcript.md §2), else 0."""
-    number = after(text, "\n<truncated ", " bytes>\n")
-    return int(number) if number.isdecimal() and len(number) < 16 else 0
+    return as_count(after(text, "\n<truncated ", " bytes>\n"))
 
 
 def call_bytes(call):
@@ -3179,7 +3200,7 @@ def scheduled(health, args):
             health.crons.append(as_text(args.get("CronExpression"))[:40])
         return "cron"
     seconds = as_number(args.get("DurationSeconds"))
-    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or not 0 <= seconds <= STALE_TASK:
+    if not is_number(seconds) or not 0 <= seconds <= STALE_TASK:
         return None
     health.shortest_timer = seconds if health.shortest_timer is None else min(seconds, health.shortest_timer)
     return "timer"
@@ -3218,7 +3239,7 @@ def hook_record(conversation, home):
 
 def take_decision(record, line, key):
     moment, decision = line.get("time"), (as_text(line.get("guard"))[:40], as_text(line.get("decision"))[:20])
-    if isinstance(moment, (int, float)) and not isinstance(moment, bool) and 0 < moment < 1e11:
+    if is_number(moment) and 0 < moment < 1e11:
         record.since = moment if record.since is None else min(moment, record.since)
     if line.get("conversation") != key:
         return
@@ -3315,7 +3336,7 @@ def gain_sentence(text):
     summary = parse_line(text.encode("utf-8", "replace")) if text else None
     summary = summary.get("summary") if isinstance(summary, dict) else None
     number = [summary.get(key) if isinstance(summary, dict) else None for key in ("total_commands", "total_saved", "avg_savings_pct")]
-    if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in number):
+    if not all(map(is_number, number)):
         return ""
     return f"rtk gain (all projects of this user): {number[0]:,} commands, {number[1]:,} tokens saved, {number[2]:.0f} % on average"
 
@@ -3328,7 +3349,7 @@ def estimated_tokens(size):
 
 
 def counted(count, word):
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+    return f"{count:,} {plural(count, word)}"
 
 
 def percent_of(part, whole):
@@ -3511,7 +3532,7 @@ def short_name(path, limit):
 
 def head_block(health, found):
     level = max((finding.level for finding in found), default=0)
-    first, last = moment_text(health.first), moment_text(health.last)
+    first, last = moment(health.first), moment(health.last)
     span = f"{first} to {last[11:] if first[:10] == last[:10] else last} UTC" if first else "no times"
     denials = sum(health.denied.values())
     kinds = ((health.failed, "failed command"), (health.faults, "tool error"), (denials, "denial"), (health.model_errors, "model error"))
@@ -3526,10 +3547,6 @@ def head_block(health, found):
     reasons = [f"- {finding.reason}" for finding in found if finding.level]
     reasons += [f"- Only the steps before {health.stopped} were read: there was no time for more."] if health.stopped is not None else []
     return "\n".join(lines[:2]) + "\n\n" + "\n".join(reasons or ["- Nothing stands out."]) + "\n\n" + "\n".join(lines[2:])
-
-
-def moment_text(created):
-    return created[:16].replace("T", " ")
 
 
 def bar_chart(rows, whole, width):
@@ -3599,7 +3616,7 @@ def waiting_block(health, record, count):
     tasks = sorted(health.tasks.items())
     for number, (kind, text, created, waits) in tasks[-count:]:
         state = "waits for input" if waits else "no end in the transcript"
-        lines.append(f"- Never finished: task-{number} ({kind} of {moment_text(created)}, {state}): {code(plain_name(text, 60))}")
+        lines.append(f"- Never finished: task-{number} ({kind} of {moment(created)}, {state}): {code(plain_name(text, 60))}")
     if len(tasks) > count:
         lines.append(f"- Never finished: {len(tasks) - count + health.tasks_dropped} more tasks")
     if not health.hook:
@@ -3646,8 +3663,8 @@ def rtk_block(health, record, coverage, count):
     elif coverage.secret:
         lines.append(f"- {coverage.secret} native commands may hold secrets and were not put to rtk")
     lines.append("- " + hook_line(health, record, coverage))
-    ours = sorted((guard, number) for guard, number in health.denied.items())
-    lines += ["- Denied calls: " + ", ".join(f"{plain_name(guard, 40)} {number}" for guard, number in ours)] if ours else []
+    denials = [f"{plain_name(guard, 40)} {number}" for guard, number in sorted(health.denied.items())]
+    lines += ["- Denied calls: " + ", ".join(denials)] if denials else []
     lines += [f"- {record.broken} unreadable lines in the hook's log"] if record.broken else []
     lines += [f"- {coverage.gain}"] if coverage.gain else []
     return "\n".join(["## rtk and the hook", *lines])
@@ -3686,7 +3703,7 @@ def cost_of(usage, price):
     total = 0.0
     for key, field in (("input", "input_tokens"), ("cached_input", "cache_read_tokens"), ("output", "output_tokens")):
         count, rate = getattr(usage, field), price.get(key)
-        if count and (not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate < 1e9):
+        if count and not (is_number(rate) and 0 <= rate < 1e9):
             return None
         total += count * rate / 1e6 if count else 0.0
     return total
@@ -3765,8 +3782,6 @@ TESTING = r"\b(pytest|unittest|jest|vitest|tests?|tox|nox|lint|ruff|mypy|tsc|cli
 SEARCHING = ("grep", "egrep", "fgrep", "rg", "diff", "cmp", "test", "[")  # their exit code 1 is an answer
 QUIET_FLAGS = r"\s(-q+|-v+|-x|-s|-rA|-ra|--verbose|--quiet|--no-header|--tb=\S+|--color(=\S+)?|-j\s?\d*)(?=\s|$)"
 READERS = ("cat", "head", "tail", "nl", "less", "bat")  # programs whose arguments are files that are read
-READ_TOOLS = ("view_file", "view_file_outline", "view_code_item", "read_file", "read_many_files")
-CHANGE_TOOLS = ("write_to_file", "replace_file_content", "multi_replace_file_content", "create_file", "edit_file")
 TARGETS = ("AbsolutePath", "TargetFile", "File", "absolute_path", "file_path", "path", "DirectoryPath", "SearchPath", "Url", "ToolName", "TaskId",
            "Uri")  # arguments that say what a call is about
 MOST_KEPT = 1000  # things of one kind that are remembered; the oldest go first
@@ -3782,7 +3797,7 @@ def digest_end(transcript, arguments):
             end = before_open_calls(transcript, turn.first)
             if next(transcript.steps(0, end), None):
                 return end
-    turns = f"{found} user turn{'s' if found != 1 else ''}" + (f" below step {arguments['before']}" if arguments.get("before") is not None else "")
+    turns = f"{found} user {plural(found, 'turn')}" + (f" below step {arguments['before']}" if arguments.get("before") is not None else "")
     less = f" Next: keepTurns={found - 1}, or" if found > 1 else " Next:"
     raise ToolError(f"There is nothing to digest: conversation {name} has {turns}, keepTurns={keep} keeps the newest {keep} as they are, and nothing "
                     f"stands before.{less} {call_text('read_transcript', transcript.conversation, lastTurns=1)}")
@@ -3813,7 +3828,7 @@ def digest_notes(transcript, arguments, end):
     if arguments["maxBytes"] >= 1000:
         notes.append(f"[n] is a step; step {end} whole: {call_text('query_transcript', conversation, stepIndex=end)}.")
     if transcript.skipped:
-        notes.append(f"{transcript.skipped} unreadable line{'s' if transcript.skipped != 1 else ''} skipped.")
+        notes.append(f"{transcript.skipped} unreadable {plural(transcript.skipped, 'line')} skipped.")
     return "---\n" + " ".join(notes) if notes else ""
 
 
@@ -3946,12 +3961,12 @@ class Record:
         end, target = outcome(result), target_of(call)
         if end.kind in ("error", "denied"):
             self.take_fault(call, result, end, target)
-        elif end.kind == "ok" and call.name in CHANGE_TOOLS:
+        elif end.kind == "ok" and call.name in WRITING_TOOLS:
             self.count(self.changes, target, result.index)
             self.errors.pop(("change", target), None)
         elif end.kind == "ok" and call.name != "run_command":
             self.errors.pop((call.name, target), None)
-            if call.name in READ_TOOLS:
+            if call.name in (*READING_TOOLS, "read_many_files"):
                 self.count(self.reads, target, result.index)
             elif call.name == "invoke_subagent":
                 self.take_children(call, result)
@@ -3967,7 +3982,7 @@ class Record:
         if "[agy:" in end.text[:200]:
             return
         about = call.args.get("CommandLine") if call.name == "run_command" else target
-        key = ("change" if call.name in CHANGE_TOOLS else call.name, command_family(as_text(about)) if call.name == "run_command" else target)
+        key = ("change" if call.name in WRITING_TOOLS else call.name, command_family(as_text(about)) if call.name == "run_command" else target)
         state = "denied" if end.kind == "denied" else ""
         self.errors.put(key, Fact(result.index, f"{call.name} {code(shorten(as_text(about), 160)) if about else ''}".strip(), state=state,
                                   detail=" ".join(end.text.split())[:600]))
@@ -4219,7 +4234,7 @@ class Part:
 def digest_page(conversation, record, focus, limit, notes):
     """The digest as Markdown of at most `limit` bytes."""
     steps = f"steps {record.first}-{record.last}" if record.last is not None else "no steps"
-    head = f"# Digest of conversation {conversation.id}: {steps}, {record.users} user turn{'s' if record.users != 1 else ''}"
+    head = f"# Digest of conversation {conversation.id}: {steps}, {record.users} user {plural(record.users, 'turn')}"
     head = shorten(head if limit >= 400 else f"# Digest: {steps}", max(60, limit // 4))
     summary = checkpoint_block(record.checkpoint, limit // 4)
     parts = digest_parts(conversation, record, focus, max(90, min(limit // 10, 4000)))
@@ -4285,10 +4300,6 @@ def digest_parts(conversation, record, focus, unit):
     ]
 
 
-def one_line(text, limit):
-    return shorten(" ".join(text.split()), limit)
-
-
 def times(count):
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
@@ -4311,8 +4322,8 @@ def command_line(fact, unit):
 
 
 def turn_line(fact, unit):
-    calls = f"{fact.count} call{'s' if fact.count != 1 else ''}"
-    return f"[{fact.index}] {calls}" + (f"; the model's last words: {one_line(fact.text, unit // 2)}" if fact.text else "")
+    words = f"; the model's last words: {one_line(fact.text, unit // 2)}" if fact.text else ""
+    return f"[{fact.index}] {fact.count} {plural(fact.count, 'call')}{words}"
 
 
 def task_items(record, newest, unit):
@@ -4359,7 +4370,7 @@ def plan_items(folder, unit):
     items, others = [], []
     for name in names:
         path = regular_file(os.path.join(folder, name), folder)[0]
-        data = read_file(path, 1 << 16) if path and inside(os.path.realpath(path), os.path.realpath(folder)) else None
+        data = read_file(path, 1 << 16) if path else None
         lines = plan_lines(name, data.decode("utf-8", "replace"), unit) if data else []
         others += [name] if data and not lines else []
         items += lines
@@ -4514,7 +4525,7 @@ def btw(arguments, context):
 
 def aside_text(question, conversation, check=None):
     """A prompt of at most BTW_LIMIT bytes that answers a question from a conversation's transcript alone."""
-    question = shorten(" ".join(question.split()), 1000)
+    question = one_line(question, 1000)
     if not question:
         raise ToolError("question must be the side question to answer; it is empty.")
     passages = Passages(question)
@@ -4634,7 +4645,8 @@ def this_site(workspace=None):
     """The Site of this process. A folder given with ~ or relative is made absolute."""
     workspace = os.path.abspath(os.path.expanduser(workspace)) if workspace else None
     source = os.path.dirname(os.path.realpath(__file__))
-    return Site(home_folder(environment()), workspace, stable_path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)), source)
+    python = stable_path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))
+    return Site(home_folder(environment()), workspace, python, source)
 
 
 def stable_path(python):
@@ -5784,7 +5796,7 @@ def shape_faults(value):
                     faults.append(f"{name}: {event} holds a group where a flat list belongs")
                 inner = item["hooks"] if grouped and isinstance(item["hooks"], list) else [item]
                 times = [handler["timeout"] for handler in inner if isinstance(handler, dict) and "timeout" in handler]
-                faults += [f"{name}: timeout {json_text(t)} is no whole number" for t in times if not isinstance(t, int) or isinstance(t, bool)]
+                faults += [f"{name}: timeout {json_text(t)} is no whole number" for t in times if not is_int(t)]
     return faults
 
 
@@ -6094,7 +6106,7 @@ def sync_installation(arguments, context):
 
 def fitted(text, limit=4000):
     """`text` in at most `limit` bytes of UTF-8."""
-    data, more = text.encode("utf-8", "replace"), b"\n... cut; all of it: agy_mcp.py status"
+    data, more = utf8(text), b"\n... cut; all of it: agy_mcp.py status"
     return text if len(data) <= limit else (data[:limit - len(more)] + more).decode("utf-8", "ignore")
 
 
