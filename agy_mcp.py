@@ -150,6 +150,21 @@ class ProtocolError(Exception):
         self.error = {"code": code, "message": message} if data is None else {"code": code, "message": message, "data": data}
 
 
+class Fields:
+    """A small record: the names in __slots__, given in their order. collections is not imported for it: that costs at each start."""
+    __slots__ = ()
+
+    def __init__(self, *values):
+        for name, value in zip(self.__slots__, values):
+            setattr(self, name, value)
+
+    def changed(self, **named):
+        return type(self)(*[named.get(name, getattr(self, name)) for name in self.__slots__])
+
+    def as_dict(self):
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
 class Tool:
     """One tool. `schema` and `output` are JSON Schemas with a plain `type: object` root (output None: text only). `function(arguments, context)`
     gets arguments that fit the schema, its defaults filled in, and returns text, or (text, structured) where there is an output schema."""
@@ -165,12 +180,9 @@ class Tool:
         return dict(entry, annotations={"readOnlyHint": True}) if self.reads else entry
 
 
-class Prompt:
+class Prompt(Fields):
     """One prompt. `arguments` is a tuple of (name, description, required); `function(arguments, context)` gets a dict of str, returns text."""
     __slots__ = ("name", "description", "arguments", "function")
-
-    def __init__(self, name, description, arguments, function):
-        self.name, self.description, self.arguments, self.function = name, description, arguments, function
 
     def listing(self):
         fields = [{"name": name, "description": text, "required": required} for name, text, required in self.arguments]
@@ -180,12 +192,9 @@ class Prompt:
         return {"properties": {name: {"type": "string"} for name, _, _ in self.arguments}, "required": [a[0] for a in self.arguments if a[2]]}
 
 
-class Resource:
+class Resource(Fields):
     """One resource; `function(context)` returns its text."""
     __slots__ = ("uri", "name", "description", "mime", "function")
-
-    def __init__(self, uri, name, description, mime, function):
-        self.uri, self.name, self.description, self.mime, self.function = uri, name, description, mime, function
 
     def listing(self):
         return {"uri": self.uri, "name": self.name, "description": self.description, "mimeType": self.mime}
@@ -1203,12 +1212,10 @@ class Rows:
         return self.transcript.parsed(zip(*[reversed(part) for part in (self.indexes, self.logs, self.offsets, self.lengths)]))
 
 
-class Turn:
-    """A user turn and all that follows it: `first` (index of its user row; of its first row where the beginning has no user), `rows` (Rows)."""
+class Turn(Fields):
+    """A user turn and all that follows it: `first` (index of its user row; of its first row where the beginning has no user), `rows` (Rows), `user`
+    (whether it has a user row)."""
     __slots__ = ("first", "rows", "user")
-
-    def __init__(self, first, rows, user):
-        self.first, self.rows, self.user = first, rows, user
 
 
 class Transcript:
@@ -1796,12 +1803,9 @@ def moment(created):
     return created[:16].replace("T", " ")
 
 
-class Style:
-    """How much of everything is shown, in bytes: texts of user and model, results, one argument."""
+class Style(Fields):
+    """How much of everything is shown, in bytes: texts of user and model, results, one argument; `thinking`: whether that is shown."""
     __slots__ = ("text", "result", "argument", "thinking")
-
-    def __init__(self, text, result, argument, thinking):
-        self.text, self.result, self.argument, self.thinking = text, result, argument, thinking
 
     def within(self, room, calls=1):
         """The same in less room, for a step of so many calls."""
@@ -2281,12 +2285,9 @@ class PatternMatcher:
         return None
 
 
-class Hit:
+class Hit(Fields):
     """A step that matches: where, who, when, and the passage."""
     __slots__ = ("conversation", "index", "role", "moment", "label", "passage")
-
-    def __init__(self, conversation, index, role, moment, label, passage):
-        self.conversation, self.index, self.role, self.moment, self.label, self.passage = conversation, index, role, moment, label, passage
 
 
 ROW_KEYS = [b'"%s"' % key for key in (  # what stands in every line anyway
@@ -2924,11 +2925,16 @@ def counted_steps(transcript, health, context):
             yield step
 
 
+def key_within(table, key, most, rest):
+    """The key, where the table has it or has room for it; else `rest`, under which all further ones are counted."""
+    return key if key in table or len(table) < most else rest
+
+
 def count_tokens(health, step, row):
     """Adds up the tokens of a row under the name of its model: the row's own, should it have one, else the last that was chosen."""
     named = [row[key] for key in ("model", "model_name", "modelName") if isinstance(row, dict) and isinstance(row.get(key), str)]
     name = named[0] if named else health.model
-    usage = health.usage.setdefault(name if name in health.usage or len(health.usage) < 20 else "", Usage())
+    usage = health.usage.setdefault(key_within(health.usage, name, 20, ""), Usage())
     usage.rows += 1
     for key, value in step.tokens.items():
         setattr(usage, key, getattr(usage, key) + value)
@@ -2959,7 +2965,7 @@ def count_bytes(health, step):
         if field in step.truncated:
             sizes[number] += cut_away(getattr(step, field))
     size = sum(sizes) + (text_bytes(step.error) if step.error and step.error not in step.content else 0)
-    kind = health.kinds.setdefault(step.type or "?", [0, 0, 0, 0, 0]) if len(health.kinds) < 200 else health.kinds.setdefault("others", [0] * 5)
+    kind = health.kinds.setdefault(key_within(health.kinds, step.type or "?", 200, "others"), [0] * 5)
     for number, value in enumerate((1, size, *sizes)):
         kind[number] += value
     health.bytes += size
@@ -3003,7 +3009,8 @@ def count_model_error(health, step):
     health.model_errors += 1
     health.last_bad = step.index
     code = shown(step.error_code, 20) if step.error_code not in (None, "") else ""
-    if code and (code in health.codes or len(health.codes) < 20):
+    if code:
+        code = key_within(health.codes, code, 20, "others")
         health.codes[code] = health.codes.get(code, 0) + 1
 
 
@@ -3032,8 +3039,8 @@ def take_call(health, step, call, result):
 def take_result(health, result, name, end):
     """Outcome, tasks, cuts and spills of the result of a call of that name ("" where it is not known)."""
     if end.kind == "denied":
-        guard = after(end.text[:300], "[agy:", "]")[:40] or "host or user"
-        health.denied[guard] = health.denied.get(guard, 0) + 1 if len(health.denied) < 50 or guard in health.denied else 1
+        guard = key_within(health.denied, after(end.text[:300], "[agy:", "]")[:40] or "host or user", 50, "others")
+        health.denied[guard] = health.denied.get(guard, 0) + 1
     elif end.kind in ("error", "failed"):
         health.faults += end.kind == "error"
         health.failed += end.kind == "failed"
@@ -3219,9 +3226,12 @@ class HookRecord:
         self.since, self.there, self.ledger = None, False, None
 
 
+DECISION_LOGS = ("decisions.1.jsonl", "decisions.jsonl")  # in the state folder, the older one first
+
+
 def hook_record(conversation, home):
     record, key = HookRecord(), conversation_key(conversation.id)
-    for name in ("decisions.1.jsonl", "decisions.jsonl"):
+    for name in DECISION_LOGS:
         data = read_file(f"{state_folder(home)}/{name}", 1 << 22)
         record.there = record.there or data is not None
         for raw in (data or b"").split(b"\n"):
@@ -3245,31 +3255,35 @@ def take_decision(record, line, key):
         return
     record.refused += bool(line.get("refused"))
     record.faults += bool(line.get("fault"))
-    if not line.get("refused") and decision[0] and (decision in record.decisions or len(record.decisions) < 100):
-        record.decisions[decision] = record.decisions.get(decision, 0) + 1
+    if not line.get("refused") and decision[0]:
+        counted_as = key_within(record.decisions, decision, 100, ("others", ""))
+        record.decisions[counted_as] = record.decisions.get(counted_as, 0) + 1
     if decision == ("rewrite", "allow") and isinstance(line.get("hash"), str):
         record.hashes.add(line["hash"])
 
 
 class Coverage:
     """rtk: `path` ("" where not found), `asked` commands, their `runs`, `missed` [(command, Cost)], `refused` (rewrites that the hook would not
-    use), `secret` (commands not put to rtk), `late` (time ran out), `gain` (a sentence, or ""), `off` (rewriting is switched off)."""
-    __slots__ = ("path", "asked", "runs", "missed", "refused", "secret", "late", "gain", "off")
+    use), `secret` (commands not put to rtk), `late` (time ran out), `gain` (a sentence, or ""), `off` (rewriting is switched off), `fault` (what
+    went wrong in the hook at last, or "")."""
+    __slots__ = ("path", "asked", "runs", "missed", "refused", "secret", "late", "gain", "off", "fault")
 
-    def __init__(self, path="", off=False):
+    def __init__(self, path="", off=False, fault=""):
         self.path, self.asked, self.runs, self.missed, self.refused, self.secret, self.late, self.gain = path, 0, 0, [], 0, 0, False, ""
-        self.off = off
+        self.off, self.fault = off, fault
 
 
 def ask_coverage(health, context):
     """Puts the costliest native commands to rtk, never one that looks as if it held a secret."""
     hook = health.hook
+    if hook is None:
+        return Coverage()
     try:
         world = hook.World(health.env, health.home, 0, load_config(health.home, parse_json)[0])
         path, word = hook.find_rtk(world)
         coverage = Coverage(path, "rewrite" in hook.switched_off(world))
-    except Exception:
-        path, coverage = "", Coverage()
+    except Exception as error:
+        return Coverage(fault=f"{type(error).__name__}: {error}")
     if not path:
         return coverage
     deadline = time.monotonic() + SAMPLE_SECONDS
@@ -3300,8 +3314,8 @@ def ask_one(world, hook, coverage, command, cost, word, left):
             coverage.refused += bool(refused)
             if not refused and text != command:
                 coverage.missed.append((command, cost))
-    except Exception:  # one odd command must not cost the page
-        return
+    except Exception as error:  # one odd command must not cost the page
+        coverage.fault = f"{type(error).__name__}: {error}"
 
 
 def run_bounded(command, folder, seconds):
@@ -3389,12 +3403,9 @@ def seconds_between(first, last):
         return 0
 
 
-class Finding:
+class Finding(Fields):
     """One thing that is wrong: `level` 1 warning, 2 critical; `reason` and `advice`, sentences. An advice counts once."""
     __slots__ = ("level", "reason", "advice")
-
-    def __init__(self, level, reason, advice):
-        self.level, self.reason, self.advice = level, reason, advice
 
 
 def find_size(health, record, coverage):
@@ -3478,7 +3489,7 @@ def find_missed(health, record, coverage):
 
 
 def find_rtk_missing(health, record, coverage):
-    if coverage.path or health.ran < 5 or health.hook is None:
+    if coverage.path or coverage.fault or health.ran < 5 or health.hook is None:
         return None
     return Finding(0, "", 'Install rtk, or name it in agy_config.json (`"rtk": "/path/of/rtk"`): commands ran at full length.')
 
@@ -3526,7 +3537,8 @@ def plain_name(text, limit):
 
 
 def short_name(path, limit):
-    path = " ".join(path.replace("`", "'").split())
+    """The same of a path, whose end tells most."""
+    path = plain_name(path, len(path))
     return path if len(path) <= limit else "…" + path[1 - limit:]
 
 
@@ -3652,7 +3664,9 @@ def rtk_block(health, record, coverage, count):
     native = health.ran - health.through_rtk - health.rewrites_seen
     lines = [f"- Commands run: {health.ran}; through rtk {health.through_rtk}, rewritten by the hook {health.rewrites_seen}, native {native}"]
     missed, size = sum(cost.calls for _, cost in coverage.missed), sum(cost.bytes for _, cost in coverage.missed)
-    if not coverage.path:
+    if coverage.fault:
+        lines.append(f"- rtk was not asked about all commands: agy_hook.py failed: {plain_name(coverage.fault, 100)}")
+    if not coverage.path and not coverage.fault:
         lines.append("- rtk was not asked: " + ("it is not on this machine" if health.hook else "no agy_hook.py to find it with"))
     elif coverage.asked:
         limits = [f"{coverage.refused} rewrites the hook would refuse" if coverage.refused else "", "time ran out" if coverage.late else "",
@@ -4520,7 +4534,7 @@ COMMON_WORDS = frozenset("""a about after all also an and any are as at be been 
 
 def btw(arguments, context):
     """The prompt: a side question with what the transcript has on it."""
-    return aside_text(arguments["question"], find_conversation(None, home_folder(environment()), context.conversation), context.check)
+    return aside_text(arguments["question"], asked_conversation({}, context), context.check)
 
 
 def aside_text(question, conversation, check=None):
@@ -4578,21 +4592,6 @@ GROUPED_EVENTS, FLAT_EVENTS = ("PreToolUse", "PostToolUse"), ("SessionStart", "P
 FALLBACKS = {"PreToolUse": '{"decision": "allow"}'}  # what the shell answers where Python itself is gone; other events: {}
 STARTERS = r"(?:python|pypy|py|cmd|env|sh|bash|exec|nice|call)[\d.]*(?:\.exe)?$"  # programs whose next word may be a script
 PROBE = "agy-installation-probe"  # the conversation id of our own test calls, so that they are not taken for a session's
-
-
-class Fields:
-    """A small record: the names in __slots__, given in their order. collections is not imported for it: that costs at each start."""
-    __slots__ = ()
-
-    def __init__(self, *values):
-        for name, value in zip(self.__slots__, values):
-            setattr(self, name, value)
-
-    def changed(self, **named):
-        return type(self)(*[named.get(name, getattr(self, name)) for name in self.__slots__])
-
-    def as_dict(self):
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 class Site(Fields):
@@ -4772,6 +4771,11 @@ def read_key(text, pos, lax):
 
 def line_and_column(text, at):
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+
+
+def fault_place(path, text, fault):
+    line, column = line_and_column(text, fault.at)
+    return f"{path}, line {line}, column {column}: {fault}"
 
 
 def line_end(text):
@@ -5320,11 +5324,10 @@ def plan_config(plan, path, change, make_entry, record, within):
 
 
 def json_trouble(path, text, fault, entry, within):
-    line, column = line_and_column(text, fault.at)
     whole = {NAME: entry}
     for key in reversed(within):
         whole = {key: whole}
-    return f"{path}, line {line}, column {column}: {fault}. It was not touched. What belongs into it:\n{json_text(whole, 2)}"
+    return f"{fault_place(path, text, fault)}. It was not touched. What belongs into it:\n{json_text(whole, 2)}"
 
 
 def pick_scripts(site, record):
@@ -5495,11 +5498,13 @@ def apply_plan(plan, record):
     return lines
 
 
-def compiled_files(site, present=True):
-    """The compiled copies of the two scripts; the one that this interpreter uses first, whether it is there or not, if not `present`."""
-    folder = data_folder(site) + "/__pycache__"
-    if not present:
-        return [f"{folder}/agy_hook.{sys.implementation.cache_tag}.pyc", f"{folder}/agy_mcp.{sys.implementation.cache_tag}.pyc"]
+def cache_folder(site):
+    return data_folder(site) + "/__pycache__"
+
+
+def compiled_files(site):
+    """The compiled copies of the two scripts that are there, of whatever Python."""
+    folder = cache_folder(site)
     try:
         return [f"{folder}/{name}" for name in sorted(os.listdir(folder)) if name.endswith(".pyc") and name.startswith(("agy_hook.", "agy_mcp."))]
     except OSError:
@@ -5509,11 +5514,11 @@ def compiled_files(site, present=True):
 def compile_script(site):
     """Makes the compiled copies that the registered command reads. Without them everything works, more slowly."""
     import py_compile
-    for script, compiled in zip(SCRIPTS, compiled_files(site, False)):
+    for name in SCRIPTS:
+        script, compiled = f"{data_folder(site)}/{name}", f"{cache_folder(site)}/{name[:-3]}.{sys.implementation.cache_tag}.pyc"
         try:
-            if os.path.exists(compiled) and os.stat(compiled).st_mtime >= os.stat(f"{data_folder(site)}/{script}").st_mtime:
-                continue
-            py_compile.compile(f"{data_folder(site)}/{script}", compiled, doraise=True)
+            if not os.path.exists(compiled) or os.stat(compiled).st_mtime < os.stat(script).st_mtime:
+                py_compile.compile(script, compiled, doraise=True)
         except (OSError, py_compile.PyCompileError):
             pass
 
@@ -5599,8 +5604,7 @@ def plan_removal(plan, path, change, record, restore):
             new = new if new is None else new.encode()
     except JsonFault as fault:
         if "agy_" in read_text(path):
-            line, column = line_and_column(text or read_text(path), fault.at)
-            plan.faults.append(f"{path}, line {line}, column {column}: {fault}. It was not touched; take {NAME} out of it by hand")
+            plan.faults.append(f"{fault_place(path, text or read_text(path), fault)}. It was not touched; take {NAME} out of it by hand")
         return
     except OSError as error:
         return plan.faults.append(str(error))
@@ -5617,7 +5621,8 @@ def tidy(site, record, plan):
             continue
         now, kept = read_file(os.path.realpath(change.path)), []
         for path in entry.get("backups", []):
-            if read_file(path) == now:
+            copy = read_file(path)
+            if copy is not None and copy == now:
                 os.unlink(path)
             elif os.path.exists(path):
                 kept.append(path)
@@ -5638,7 +5643,7 @@ def remove_state(site):
 
 def remove_folders(site, record):
     """Those that installing made, where nothing is in them."""
-    for path in sorted([data_folder(site) + "/__pycache__", *record.get("folders", [])], key=len, reverse=True):
+    for path in sorted([cache_folder(site), *record.get("folders", [])], key=len, reverse=True):
         try:
             os.rmdir(path)
         except OSError:
@@ -5740,9 +5745,9 @@ def broken_file(site, name, path, fault):
     """The Layer for a file that cannot be read. What others wrote there is theirs: it is not mended for them."""
     import shlex
     if isinstance(fault, JsonFault):
-        line, column = line_and_column(read_text(path), fault.at)
-        fix = f"mend line {line} of {path} by hand, then: {install_command(site)}"
-        return Layer(name, "broken", f"{path}, line {line}, column {column}: {fault}", fix)
+        text = read_text(path)
+        fix = f"mend line {line_and_column(text, fault.at)[0]} of {path} by hand, then: {install_command(site)}"
+        return Layer(name, "broken", fault_place(path, text, fault), fix)
     fix = f"mv {shlex.quote(path)} {shlex.quote(path + '.bak')} && {install_command(site)}"
     return Layer(name, "broken", str(fault), fix)
 
@@ -5884,7 +5889,7 @@ def slow_start(site, command):
         return f"{words[0]} is a script that looks for a Python at each call"
     if not any("import agy_hook" in word for word in words):
         return "started as a script, the hook is compiled anew at each call"
-    return "" if any("/agy_hook." in path for path in compiled_files(site)) else f"no compiled copy of the hook in {data_folder(site)}/__pycache__"
+    return "" if any("/agy_hook." in path for path in compiled_files(site)) else f"no compiled copy of the hook in {cache_folder(site)}"
 
 
 def unread_layers(site):
@@ -5944,12 +5949,7 @@ def rtk_layers(site):
 
 
 def run_quietly(command):
-    import subprocess
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.decode("utf-8", "replace").strip()[:200]
+    return run_bounded(command, None, 3)[1].strip()[:200]
 
 
 def server_layers(site):
@@ -6025,29 +6025,23 @@ def config_layers(site):
 
 def decision_layers(site):
     """The newest line that the hook wrote about a session of the user's: an installed hook that never fires shows here."""
-    lines = (read_file(state_folder(site.home) + "/decisions.jsonl") or b"").splitlines()
-    newest = max(((os.path.getmtime(path), path) for path in transcript_files(site)), default=(0, ""))[0]
-    active = f"; the newest transcript is of {clock_time(newest)}" if newest else ""
-    for line in reversed(lines):
+    known = list_conversations(site.home)
+    active = f"; the newest transcript is of {clock_time(known[0].changed)}" if known else ""
+    logs = [read_file(f"{state_folder(site.home)}/{name}") or b"" for name in DECISION_LOGS]
+    for line in reversed(b"\n".join(logs).splitlines()):
         try:
             seen = parse_json(line.decode())
             if seen["conversation"] != PROBE:
                 what = f"{seen['decision']} by {seen['guard'] or 'nobody'} on {seen['tool']}"
                 return [Layer("last decision", "ok", f"{clock_time(seen['time'])}: {what}{active}", "")]
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError):  # no such line, or no such time
             continue
-    hint = "restart Antigravity and let it run `git status`" if newest else ""
+    hint = "restart Antigravity and let it run `git status`" if known else ""
     return [Layer("last decision", "note", f"none yet by a session{active}; calls without objection are not logged", hint)]
 
 
 def clock_time(seconds):
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
-
-
-def transcript_files(site):
-    import glob
-    below = "/brain/*/.system_generated/logs/transcript.jsonl"
-    return [path for folder in data_folders(site.home) for path in glob.glob(glob.escape(folder) + below)]
 
 
 def surface_layers(site):
@@ -6067,7 +6061,7 @@ OPTIONAL = ("rtk",)  # worth having, and nothing is wrong without it
 
 
 def status(site):
-    """(layers, whether all is well). Starts the registered hook and server once each; writes nothing but what they write."""
+    """(layers, whether all is well). Starts the registered hook and server; writes nothing but what they write."""
     layers = []
     for look in LAYERS:
         try:
@@ -6231,7 +6225,11 @@ def command_status(argv):
 def command_explain(argv):
     given = options_of("explain", argv, "What the hook would decide on a command line, or on a payload on stdin; nothing is written.", {
         "command": "a command line, as the model would send it; left out: a payload or a command line on stdin", "--json": "for machines"})
-    found = explain(this_site(), read_payload(given.command, b"" if given.command is not None else sys.stdin.buffer.read()))
+    payload = read_payload(given.command, b"" if given.command is not None else sys.stdin.buffer.read())
+    try:
+        found = explain(this_site(), payload)
+    except Exception as error:  # no hook, or a broken one
+        return report([f"not explained: {type(error).__name__}: {error}"], False)
     return report([json_text(found, 2) if given.json else explain_text(found)], True)
 
 
