@@ -997,6 +997,10 @@ class Log:
             at = low
         return 0
 
+    def tail_start(self, size):
+        """The start of the line in which the last `size` bytes begin."""
+        return self.line_start(self.end - size) if self.end > size else 0
+
     def line_end(self, offset):
         """The offset after the newline that ends the line at `offset`."""
         while offset < self.end:
@@ -1175,6 +1179,19 @@ def decode_argument(text):
     return text, False
 
 
+def in_order(places):
+    """The places in rising order; none comes more than DISORDER too late."""
+    from heapq import heappop, heappush, heappushpop
+    heap = []
+    for place in places:
+        if len(heap) < DISORDER:
+            heappush(heap, place)
+        else:
+            yield heappushpop(heap, place)
+    while heap:
+        yield heappop(heap)
+
+
 class Rows:
     """Places of live rows, in rising order of their indexes: 25 bytes a row."""
     __slots__ = ("transcript", "indexes", "offsets", "lengths", "logs")
@@ -1308,8 +1325,7 @@ class Transcript:
         for tail in TAILS:
             for log in self.logs:
                 if log.span is None or log.span.start > 0:
-                    start = log.line_start(log.end - tail) if log.end > tail else 0
-                    self.scan(log, start)
+                    self.scan(log, log.tail_start(tail))
             self.settle()
             if all(log.span.start == 0 for log in self.logs) or all(log.span.closed() for log in self.logs) and enough(self):
                 return
@@ -1333,17 +1349,16 @@ class Transcript:
 
     def places(self, log, number, first, last):
         """(index, log's number, offset, length) of a log's live rows in [first, last), rising: late rows are put in their place."""
-        from heapq import heappop, heappush
-        heap, dead = [], log.span.is_dead if log.span.rewinds else None
+        return in_order(self.live_rows(log, number, first, last))
+
+    def live_rows(self, log, number, first, last):
+        """The same in the order of the file."""
+        dead = log.span.is_dead if log.span.rewinds else None
         for index, offset, length, _ in self.lines(log, log.span.start):
             if first <= index < last and not (dead and dead(index, offset)):
-                heappush(heap, (index, number, offset, length))
-                if len(heap) > DISORDER:
-                    yield heappop(heap)
+                yield index, number, offset, length
             elif index >= last + DISORDER and not dead:
                 break
-        while heap:
-            yield heappop(heap)
 
     def merged(self, first=0, last=None):
         """(index, log's number, offset, length) of the live rows of both logs, rising; where both have one, that of the full log."""
@@ -2407,17 +2422,15 @@ class Candidates:
 
     def newest(self, first, last):
         """(-index, number, offset, length) of those that live, from the highest index below `last` down to `first`."""
-        from heapq import heappop, heappush
-        heap, span = [], self.log.span
+        return in_order(self.live_backward(first, last))
+
+    def live_backward(self, first, last):
+        span = self.log.span
         for rows in self.parts:
-            for at in range(len(rows) - 1, -1, -1):
-                index = rows.indexes[at]
-                if first <= index < last and not (span and span.is_dead(index, rows.offsets[at])):
-                    heappush(heap, (-index, self.number, rows.offsets[at], rows.lengths[at]))
-                    if len(heap) > DISORDER:
-                        yield heappop(heap)
-        while heap:
-            yield heappop(heap)
+            for at in reversed(range(len(rows))):
+                index, offset = rows.indexes[at], rows.offsets[at]
+                if first <= index < last and not (span and span.is_dead(index, offset)):
+                    yield -index, self.number, offset, rows.lengths[at]
 
 
 def find_lines(log, start, stop, needles, progress):
@@ -2481,8 +2494,7 @@ def search_transcript(search, transcript, first, last):
     for tail in SEARCH_TAILS:
         for finder in finders:
             if finder.low > 0:
-                start = finder.log.line_start(finder.log.end - tail) if finder.log.end > tail else 0
-                finder.extend(transcript, start, search.matcher.needles, progress)
+                finder.extend(transcript, finder.log.tail_start(tail), search.matcher.needles, progress)
         whole = all(finder.low == 0 for finder in finders)
         count = sum(finder.count for finder in finders)
         if count > looked + search.most - len(search.hits) or whole and count or first and not whole:
