@@ -912,13 +912,13 @@ def find_conversation(value, home, current=None):
     """The Conversation that an id, or a path inside a brain folder, names; None or "" is the call's own (`current`), else the newest.
     ToolError where there is none, with the nearest ids that exist, or where the path leads out of brain/."""
     value = (value or "").strip()
+    if not value and current and os.path.basename(current) == current:
+        value = current
     if not value:
-        value = current if current and os.path.basename(current) == current else ""
-        known = None if value else list_conversations(home)
-        if not value and not known:
+        known = list_conversations(home)
+        if not known:
             raise ToolError("There is no conversation with a transcript below " + ", ".join(brain_folders(home)) + ".")
-        if known:
-            return known[0]
+        return known[0]
     name = value if "/" not in value and "\\" not in value and value not in (".", "..") and "\0" not in value else named_by_path(value, home)
     top = [(brain, os.path.join(brain, name)) for brain in brain_folders(home)]
     there = [(brain, folder) for brain, folder in top if os.path.isdir(folder)]
@@ -1642,6 +1642,11 @@ def utf8(text):
     return text.encode("utf-8", "replace")
 
 
+def byte_count(text):
+    """The length of utf8(text)."""
+    return len(text) if text.isascii() else len(utf8(text))
+
+
 def head_of(text, limit):
     """The first characters that fit into `limit` bytes."""
     return utf8(text[:limit])[:max(0, limit)].decode("utf-8", "ignore")
@@ -1653,11 +1658,11 @@ def tail_of(text, limit):
 
 def shorten(text, limit):
     """A text of at most `limit` bytes: what does not fit is taken out of the middle, and how much it was stands there."""
-    size = len(utf8(text)) if len(text) * 4 > limit else 0
+    size = byte_count(text) if len(text) * 4 > limit else 0
     if size <= limit:
         return text
     mark = f" …[{size_of(size - limit)} left out]… "
-    room = limit - len(utf8(mark)) - 4
+    room = limit - byte_count(mark) - 4
     if room < 20:
         return head_of(text, limit - 3) + "…" if limit > 3 else head_of(text, limit)
     return head_of(text, room * 2 // 3) + mark + tail_of(text, room - room * 2 // 3)
@@ -1699,7 +1704,7 @@ def close_fences(text):
 
 def clip(text, limit):
     """At most `limit` bytes of Markdown, cut at a line where one is near, its fence closed."""
-    if len(utf8(text)) <= limit:
+    if byte_count(text) <= limit:
         return text
     room = limit - 4
     while room > 0:
@@ -1707,9 +1712,9 @@ def clip(text, limit):
         line = head.rfind("\n")
         head = (head[:line] if line > room * 3 // 4 else head).rstrip()
         done = close_fences(head + ("\n…" if head.rsplit("\n", 1)[-1].lstrip(" >")[:3] in ("```", "~~~") else "…"))
-        if len(utf8(done)) <= limit:
+        if byte_count(done) <= limit:
             return done
-        room -= max(4, len(utf8(done)) - limit)
+        room -= max(4, byte_count(done) - limit)
     return head_of(text, limit)
 
 
@@ -1725,7 +1730,7 @@ class Page:
         return self.limit - self.used - (2 if self.blocks else 0)
 
     def add(self, block, at=None):
-        size = len(utf8(block))
+        size = byte_count(block)
         if size > self.room():
             return False
         self.used += size + (2 if self.blocks else 0)
@@ -1854,7 +1859,7 @@ def turns_page(transcript, arguments, context):
             break
         lowest, top = first, turn.rows.indexes[-1] if top is None else top
         parts.append(text)
-        room -= len(utf8(text)) + 2
+        room -= byte_count(text) + 2
         if cut:
             left = turn
             break
@@ -1863,7 +1868,7 @@ def turns_page(transcript, arguments, context):
     head = f"# Conversation {conversation.id}: steps {lowest}-{top}, {len(parts)} {plural(len(parts), 'turn')}"
     notes = "\n".join(left_out(transcript, left, lowest, arguments))
     if limit < 600:  # what leads on comes before what is here
-        return clip("\n\n".join(parts[::-1]), limit - len(utf8(notes)) - 2) + "\n\n" + notes
+        return clip("\n\n".join(parts[::-1]), limit - byte_count(notes) - 2) + "\n\n" + notes
     return "\n\n".join([head] + parts[::-1] + ["---\n" + notes])
 
 
@@ -1883,8 +1888,8 @@ def carried(arguments):
 
 def spare_room(conversation, arguments):
     """Bytes for what stands around the turns: the head and the lines of left_out()."""
-    size = len(utf8(call_text("read_transcript", conversation, before=MOST_STEPS, **dict(carried(arguments), lastTurns=1)))) + 50
-    return size if arguments["maxBytes"] < 600 else size + 180 + 2 * len(utf8(conversation.id))
+    size = byte_count(call_text("read_transcript", conversation, before=MOST_STEPS, **dict(carried(arguments), lastTurns=1))) + 50
+    return size if arguments["maxBytes"] < 600 else size + 180 + 2 * byte_count(conversation.id)
 
 
 def left_out(transcript, left, lowest, arguments):
@@ -1909,7 +1914,7 @@ def turn_text(turn, style, room, needed, context):
     user, steps, whole = newest_steps(turn, style, room)
     first = user is not None and (room >= 250 or not steps)  # with next to no room the steps come first, the user's row at last
     head = user_block(user, style.within(room)) if first else ""
-    page, lowest = Page(room - len(utf8(head)) - 2), turn.first
+    page, lowest = Page(room - byte_count(head) - 2), turn.first
     blocks = list(pair_results(steps))
     while blocks:
         step, results = blocks.pop()
@@ -1936,7 +1941,7 @@ def smaller_block(step, results, style, room):
     """A step in the room that there is, if it can be."""
     for share in (1, 2, 4, 8):
         block = step_block(step, results, style.within(room // share, len(step.calls) or 1))
-        if len(utf8(block)) <= room:
+        if byte_count(block) <= room:
             break
     return block
 
@@ -1972,7 +1977,7 @@ def step_block(step, results, style):
         return f"- notice [step {step.index}] {notice(step)}"
     if step.type == "CHECKPOINT":
         about = one_line(body(step), min(style.text, 300))
-        return f"- checkpoint [step {step.index}]: the host's own summary of steps it dropped ({size_of(len(utf8(step.content)))}): {about}"
+        return f"- checkpoint [step {step.index}]: the host's own summary of steps it dropped ({size_of(byte_count(step.content))}): {about}"
     if is_result(step):
         return f"- {step.type} [step {step.index}] {result_text(step, style)}"
     state = f" {step.status}" if step.status not in ("", "DONE") else ""
@@ -2005,7 +2010,7 @@ def call_arguments(call, style):
         if name in SPARE_ARGUMENTS:
             continue
         text = value if isinstance(value, str) else encode_unicode(value)
-        size, cut = len(utf8(text)), name in call.truncated
+        size, cut = byte_count(text), name in call.truncated
         if cut:
             size += truncated_bytes(text)
             text = text.rsplit("\n<truncated ", 1)[0]
@@ -2046,11 +2051,11 @@ def result_text(step, style):
     if not text:
         return state or "done"
     state = state + ": " if state else ""
-    if "\n" not in text and len(utf8(text)) <= min(style.result, 200):
+    if "\n" not in text and byte_count(text) <= min(style.result, 200):
         return state + text
     if style.result < 40:
-        return state + size_of(len(utf8(text)))
-    return f"{state}{size_of(len(utf8(text)))}\n" + fence(shorten(text, style.result))
+        return state + size_of(byte_count(text))
+    return f"{state}{size_of(byte_count(text))}\n" + fence(shorten(text, style.result))
 
 
 # query_transcript: one step
@@ -2152,7 +2157,7 @@ def bytes_page(transcript, step, field, arguments, size, read):
     if not step.full and step.truncated:
         head += f" (only the compact form is left, which was cut in: {', '.join(step.truncated)})"
     head = shorten(head, 200)
-    room = limit - len(utf8(head)) - 30
+    room = limit - byte_count(head) - 30
     while True:
         part = whole_characters(read(offset, room), offset + room < size)
         text = part.decode("utf-8", "replace").replace("\r\n", "\n")
@@ -2164,7 +2169,7 @@ def bytes_page(transcript, step, field, arguments, size, read):
                 more["maxBytes"] = limit
             lines.append("More: " + call_text("query_transcript", transcript.conversation, stepIndex=step.index, offset=last, **more))
         page = "\n".join(lines)
-        over = len(utf8(page)) - limit
+        over = byte_count(page) - limit
         if over <= 0 or room < 20:
             return page if over <= 0 else clip(page, limit)
         room = max(room - over, room // 2)
@@ -2628,7 +2633,7 @@ def passage(parts, room):
     gap = " " if parts[0][-1:].isspace() or parts[1][:1].isspace() else ""
     ahead = room // 3 if length < room else 0
     lead = tail_of(before, ahead)
-    end = head_of(text, room - len(utf8(lead)))
+    end = head_of(text, room - byte_count(lead))
     return ("…" if len(lead) < len(before) else "") + lead + gap + end + ("…" if len(end) < len(text) or len(parts[1]) >= 400 else "")
 
 
@@ -2666,7 +2671,7 @@ def summary_text(search, note):
     groups = {}
     for hit in search.hits:
         groups.setdefault((hit.conversation.id, hit.role), []).append(hit)
-    page, most = Page(search.arguments["maxBytes"] - len(utf8("\n".join(lines))) - 50), max(100, search.arguments["maxBytes"] // len(groups))
+    page, most = Page(search.arguments["maxBytes"] - byte_count("\n".join(lines)) - 50), max(100, search.arguments["maxBytes"] // len(groups))
     for number, ((name, role), hits) in enumerate(groups.items()):
         steps = ", ".join(str(hit.index) for hit in hits[:60]) + (", …" if len(hits) > 60 else "")
         if not page.add(shorten(f"- {name} {role}: {len(hits)} ({hits[-1].moment} to {hits[0].moment}), steps {steps}", most)):
@@ -2706,9 +2711,8 @@ PATTERN_SECONDS = 9
 def search_in_child(arguments, context):
     """query_transcript with regex=true, in a child of its own that is killed at the deadline or when the call is cancelled."""
     import subprocess
-    command = [sys.executable, "-I", "-S", os.path.abspath(__file__), SEARCH_COMMAND]
     request = write_json({"arguments": arguments, "conversation": context.conversation, "parent": os.getpid()})
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    child = subprocess.Popen(child_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     started = time.monotonic()
     try:
         while True:
@@ -2741,6 +2745,16 @@ def search_in_child(arguments, context):
 SEARCH_COMMAND = "search-child"
 
 
+def child_command():
+    """This file once more: as a module where its name lets it be one, for a script is compiled anew at each start, which takes longer than most
+    searches. Its path comes last in either case, so that a list of processes tells whose child it is."""
+    path = os.path.abspath(__file__)
+    folder, name = os.path.split(path)
+    if name.endswith(".py") and name[:-3].isidentifier():
+        return [sys.executable, "-I", "-S", "-c", module_code(folder, name[:-3]), SEARCH_COMMAND, path]
+    return [sys.executable, "-I", "-S", path, SEARCH_COMMAND, path]
+
+
 class ChildContext:
     """The Context of a search in a child: its parent minds the clock."""
 
@@ -2759,18 +2773,11 @@ class ChildContext:
 
 def search_child(_):
     """The private command behind search_in_child: a request on stdin, {"kind", "text"} on stdout."""
-    import re
     request = parse_json(sys.stdin.buffer.read().decode("utf-8"), LaxJsonRules)
     arguments = request["arguments"]
     end_with_parent(request["parent"])
     try:
-        try:
-            matcher = PatternMatcher(arguments["query"])
-        except re.error as error:
-            where = f" at position {error.pos}" if error.pos is not None else ""
-            raise ToolError(f"query is no valid pattern: {error.msg}{where} in {quoted(arguments['query'])}.")
-        except (OverflowError, RecursionError, MemoryError) as error:
-            raise ToolError(f"query is no usable pattern: {error} in {quoted(arguments['query'])}.")
+        matcher = pattern_matcher(arguments["query"])
         answer = {"kind": "text", "text": search_page(arguments, ChildContext(request["conversation"]), matcher)}
     except ToolError as error:
         answer = {"kind": "error", "text": str(error)}
@@ -2779,6 +2786,18 @@ def search_child(_):
     sys.stdout.buffer.write(write_json(answer))
     sys.stdout.buffer.flush()
     return 0
+
+
+def pattern_matcher(query):
+    """The PatternMatcher of a query; ToolError where it is no pattern."""
+    import re
+    try:
+        return PatternMatcher(query)
+    except re.error as error:
+        where = f" at position {error.pos}" if error.pos is not None else ""
+        raise ToolError(f"query is no valid pattern: {error.msg}{where} in {quoted(query)}.")
+    except (OverflowError, RecursionError, MemoryError) as error:
+        raise ToolError(f"query is no usable pattern: {error} in {quoted(query)}.")
 
 
 def end_with_parent(parent):
@@ -2953,10 +2972,6 @@ def count_tokens(health, step, row):
     health.newest_tokens = step.tokens
 
 
-def text_bytes(text):
-    return len(text) if text.isascii() else len(utf8(text))
-
-
 def cut_away(text):
     """2206 of the mark that the compact file leaves in the middle of a long text (transcript.md §2), else 0."""
     return as_count(after(text, "\n<truncated ", " bytes>\n"))
@@ -2966,17 +2981,17 @@ def call_bytes(call):
     size = 0
     for name, value in call.args.items():
         text = value if isinstance(value, str) else encode_unicode(value)
-        size += len(name) + text_bytes(text) + (truncated_bytes(text) if name in call.truncated else 0)
+        size += len(name) + byte_count(text) + (truncated_bytes(text) if name in call.truncated else 0)
     return size
 
 
 def count_bytes(health, step):
     """The bytes of a step's text, which are added to those of its kind; what the compact form lacks is counted by its mark."""
-    sizes = [text_bytes(step.content), text_bytes(step.thinking), sum(call_bytes(call) for call in step.calls)]
+    sizes = [byte_count(step.content), byte_count(step.thinking), sum(call_bytes(call) for call in step.calls)]
     for number, field in enumerate(("content", "thinking")):
         if field in step.truncated:
             sizes[number] += cut_away(getattr(step, field))
-    size = sum(sizes) + (text_bytes(step.error) if step.error and step.error not in step.content else 0)
+    size = sum(sizes) + (byte_count(step.error) if step.error and step.error not in step.content else 0)
     kind = health.kinds.setdefault(key_within(health.kinds, step.type or "?", 200, "others"), [0] * 5)
     for number, value in enumerate((1, size, *sizes)):
         kind[number] += value
@@ -3528,14 +3543,14 @@ def fit_blocks(blocks, limit):
     chosen, room, lost = {}, limit - (90 if limit > 600 else 0), 0
     for number in sorted(range(len(blocks)), key=lambda number: blocks[number][0]):
         forms = [text for text in blocks[number][1] if text]
-        text = next((form for form in forms if len(utf8(form)) + 2 <= room), None)
+        text = next((form for form in forms if byte_count(form) + 2 <= room), None)
         if text is None and forms and number == 0:
             text = clip(forms[-1], room)
         if text is None:
             lost += bool(forms)
             continue
         chosen[number] = text
-        room -= len(utf8(text)) + 2
+        room -= byte_count(text) + 2
     parts = [chosen[number] for number in sorted(chosen)]
     if lost and limit > 600:
         parts.append(f"{counted(lost, 'section')} left out: call again with `maxBytes: 8000`.")
@@ -4205,14 +4220,14 @@ def gist(text, limit, focus):
     """A text in its own words, on one line of at most `limit` bytes: its beginning, what binds, what the focus is on; … stands for the rest."""
     import re
     flat = " ".join(text.split())
-    if len(utf8(flat)) <= limit:
+    if byte_count(flat) <= limit:
         return flat
     parts = sentences(text)
     order = sorted(range(len(parts)), key=lambda at: (-focus.score(parts[at]), at > 0, not re.search(BINDING, parts[at]), at))
     room, chosen = limit - 5, {}
     for at in order:
         part = parts[at] if chosen else shorten(parts[at], limit * 2 // 3)
-        size = len(utf8(part)) + 6
+        size = byte_count(part) + 6
         if size <= room:
             chosen[at] = part
             room -= size
@@ -4244,13 +4259,13 @@ class Part:
         if len(self.shown) == len(self.items):
             return 0
         score, _, order, text = self.items[len(self.shown)]
-        head = 0 if self.shown else len(utf8(self.title)) + len(f"## \n\n ({len(self.items)} of {len(self.items)})\n")
-        if head + len(utf8(text)) + 3 > room:
+        head = 0 if self.shown else byte_count(self.title) + len(f"## \n\n ({len(self.items)} of {len(self.items)})\n")
+        if head + byte_count(text) + 3 > room:
             if room - head < 70 or self.shown and room < 200:
                 return 0
             text = shorten(text, room - head - 3)
         self.shown.append((score, order, text))
-        return head + len(utf8(text)) + 3
+        return head + byte_count(text) + 3
 
     def text(self):
         count = f" ({len(self.shown)} of {len(self.items)})" if len(self.shown) < len(self.items) else ""
@@ -4264,7 +4279,7 @@ def digest_page(conversation, record, focus, limit, notes):
     head = shorten(head if limit >= 400 else f"# Digest: {steps}", max(60, limit // 4))
     summary = checkpoint_block(record.checkpoint, limit // 4)
     parts = digest_parts(conversation, record, focus, max(90, min(limit // 10, 4000)))
-    fill(parts, limit - len(utf8(head)) - len(utf8(summary)) - len(utf8(notes)) - 6)
+    fill(parts, limit - byte_count(head) - byte_count(summary) - byte_count(notes) - 6)
     blocks = [head, summary] + [part.text() for part in parts if part.shown] + [notes]
     return clip("\n\n".join(block for block in blocks if block), limit)
 
@@ -4295,9 +4310,9 @@ def checkpoint_block(checkpoint, limit):
     room = size = max(60, limit - len(head))
     while True:
         quoted = "\n".join("> " + line for line in close_fences(shorten(checkpoint.text, size)).split("\n"))
-        if len(utf8(quoted)) <= room or size < 20:
+        if byte_count(quoted) <= room or size < 20:
             return head + quoted
-        size -= max(4, len(utf8(quoted)) - room)
+        size -= max(4, byte_count(quoted) - room)
 
 
 def digest_parts(conversation, record, focus, unit):
@@ -4453,10 +4468,10 @@ def subagent_brief(arguments, context):
     deliverable = deliverable or "the answer to the objective, as the report below."
     files = list(dict.fromkeys(filter(None, (" ".join(item.split()) for item in arguments.get("scopeFiles") or ()))))
     file = f"findings-{name_of(objective)}.md"
-    room = BRIEF_LIMIT - len(utf8(BRIEF.format(objective="", scope="", deliverable="", file=file)))
-    deliverable = shorten(deliverable, max(room // 4, room - len(utf8(objective)) - len(utf8(scope_text(files, room // 3)))))
-    scope = scope_text(files, max(room // 3, room - len(utf8(deliverable)) - len(utf8(objective))))
-    objective = shorten(objective, room - len(utf8(deliverable)) - len(utf8(scope)))
+    room = BRIEF_LIMIT - byte_count(BRIEF.format(objective="", scope="", deliverable="", file=file))
+    deliverable = shorten(deliverable, max(room // 4, room - byte_count(objective) - byte_count(scope_text(files, room // 3))))
+    scope = scope_text(files, max(room // 3, room - byte_count(deliverable) - byte_count(objective)))
+    objective = shorten(objective, room - byte_count(deliverable) - byte_count(scope))
     return BRIEF.format(objective=objective, scope=scope, deliverable=deliverable, file=file)
 
 
@@ -4474,10 +4489,10 @@ def scope_text(files, limit):
     page, used = [], 0
     for number, name in enumerate(files):
         line = "\n- " + code(shorten(name, limit // 2))
-        if used + len(utf8(line)) > limit - (32 if number + 1 < len(files) else 0):
+        if used + byte_count(line) > limit - (32 if number + 1 < len(files) else 0):
             return "".join(page) + f"\n- … {len(files) - number} more, left out"
         page.append(line)
-        used += len(utf8(line))
+        used += byte_count(line)
     return "".join(page)
 
 
@@ -4559,7 +4574,7 @@ def aside_text(question, conversation, check=None):
         record = collect(transcript, None, passages)
     head = BTW.replace("\n", " ").strip() + f"\n\n## Question\n\"{question}\""
     found = passages.text(1800)
-    room = BTW_LIMIT - len(utf8(head)) - len(utf8(found)) - 4
+    room = BTW_LIMIT - byte_count(head) - byte_count(found) - 4
     page = digest_page(conversation, record, Focus(" ".join(passages.words)), min(room, 4000), "")
     return "\n\n".join(filter(None, [head, found, page]))
 
@@ -4591,7 +4606,7 @@ class Passages:
         page = "## Passages"
         for _, index, role, label, parts in self.found:
             line = f"\n- [step {index}, {role}] {label + ': ' if label else ''}{passage(parts, 260)}"
-            page += line if len(utf8(page + line)) <= limit else ""
+            page += line if byte_count(page + line) <= limit else ""
         return page
 
 
