@@ -6,6 +6,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -49,7 +50,8 @@ class Process:
         if shell:
             command = ["/bin/sh", "-c", f'exec "$0" "$@" {shell}'] + command
         env = dict(os.environ, HOME=str(home or "/nonexistent"), **environment)
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+        heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background jobs, and so their children, ignore it
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, preexec_fn=heed)
         self.watchdog = threading.Timer(6 * PATIENCE, self.process.kill)  # no test hangs on a pipe that nobody empties
         self.watchdog.daemon = True
         self.watchdog.start()
