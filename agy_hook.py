@@ -2943,7 +2943,7 @@ def script_pause(script, language):
 
 # ---- The guard table ------------------------------------------------------------------------------------------------------------------
 # id: as in the configuration's "off" and in AGY_OFF. tools: the names it looks at. function(call, world) -> Decision or None. stops, passes:
-# example calls, (tool, arguments) or a command line, that the tests run.
+# example calls, (tool, arguments) or a command line, that the tests run. polling comes last: it counts what it lets pass.
 Guard = record("Guard", "id tools function stops passes")
 GUARDS = [
     Guard("internal-state", (

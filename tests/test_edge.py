@@ -140,6 +140,13 @@ def test_slow_stdin_is_read_to_its_end(tmp_path):
     assert b"rtk git status" in hook.communicate(timeout=20)[0] and hook.returncode == 0
 
 
+def run_changed(names, change):
+    """The finished process of `git status` through a hook in which the statement `change` was run first."""
+    code = f"import sys, time; sys.path.insert(0, {str(world.TOP)!r}); import agy_hook; {change}; sys.exit(agy_hook.main())"
+    return subprocess.run([sys.executable, "-I", "-S", "-c", code, "PreToolUse"], input=json.dumps(world.command(names, "git status")).encode(),
+                          capture_output=True, timeout=20, env=world.environment(names))
+
+
 # what hangs inside the hook -> it is ended by the inner deadline, with one neutral answer
 HANGS = {
     "a guard": "agy_hook.GUARDS[:] = [agy_hook.Guard('x', (), lambda call, world: time.sleep(60), [], [])]",
@@ -150,19 +157,12 @@ HANGS = {
 
 @pytest.mark.parametrize("broken", HANGS.values(), ids=HANGS)
 def test_a_hang_is_answered_neutrally_once(broken, tmp_path):
-    names = world.build(tmp_path)
-    code = f"import sys, time; sys.path.insert(0, {str(world.TOP)!r}); import agy_hook; agy_hook.SECONDS = 0.2; {broken}; sys.exit(agy_hook.main())"
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, "PreToolUse"], input=json.dumps(world.command(names, "git status")).encode(),
-                          capture_output=True, timeout=20, env=world.environment(names))
+    done = run_changed(world.build(tmp_path), f"agy_hook.SECONDS = 0.2; {broken}")
     assert (done.returncode, done.stdout, done.stderr) == (0, b'{"decision": "allow"}\n', b"")
 
 
 def test_a_log_that_hangs_comes_after_the_answer(tmp_path):
-    names = world.build(tmp_path)
-    code = (f"import sys, time; sys.path.insert(0, {str(world.TOP)!r}); import agy_hook; agy_hook.SECONDS = 1\n"
-            "agy_hook.append_log = lambda line, world: time.sleep(60)\nsys.exit(agy_hook.main())")
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, "PreToolUse"], input=json.dumps(world.command(names, "git status")).encode(),
-                          capture_output=True, timeout=20, env=world.environment(names))
+    done = run_changed(world.build(tmp_path), "agy_hook.SECONDS = 1; agy_hook.append_log = lambda line, world: time.sleep(60)")
     assert done.returncode == 0 and done.stdout.count(b"\n") == 1 and b"rtk git status" in done.stdout
 
 
@@ -243,10 +243,7 @@ def test_every_guard_in_the_table_has_examples_and_its_own_id():
 
 def test_a_denied_call_starts_no_process(tmp_path):
     names = world.build(tmp_path)
-    code = (f"import sys; sys.path.insert(0, {str(world.TOP)!r}); import agy_hook\n"
-            "agy_hook.GUARDS.append(agy_hook.Guard('no', (), lambda call, world: agy_hook.deny('no', 'do that instead'), [], []))\nsys.exit(agy_hook.main())")
-    done = subprocess.run([sys.executable, "-I", "-S", "-c", code, "PreToolUse"], input=json.dumps(world.command(names, "git status")).encode(),
-                          capture_output=True, timeout=20, env=world.environment(names))
+    done = run_changed(names, "agy_hook.GUARDS.append(agy_hook.Guard('no', (), lambda call, world: agy_hook.deny('no', 'do that instead'), [], []))")
     assert json.loads(done.stdout) == {"decision": "deny", "reason": "[agy:no] do that instead"} and world.rtk_starts(names) == 0
     assert [(line["guard"], line["decision"], line["bytes"]) for line in world.log_lines(names)] == [("no", "deny", 10)]
 
